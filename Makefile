@@ -1,0 +1,71 @@
+# Every target sets itself up in .venv: a bare machine needs make and Python 3.11 or later with pip, nothing else.
+# `make` alone lists the targets. Extra arguments for a tool go into ARGS: make test ARGS="-k replay -x"
+
+PYTHON ?= python3
+ARGS ?=
+BIN := .venv/bin
+READY := .venv/.ready
+
+# pip trusts the machine's own certificates; where there are any, let uv trust them too.
+ifneq ($(wildcard /etc/ssl/certs/ca-certificates.crt),)
+export UV_SYSTEM_CERTS ?= true
+endif
+
+.DEFAULT_GOAL := help
+.PHONY: help test lint format coverage bench docs demo proof chaos failover clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+test: $(READY) ## run every test, real databases included
+	$(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
+
+lint: $(READY) ## check style, types and import contracts; show the ten longest modules
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo --no-cache
+	@echo "The ten longest modules:"
+	@find flask_idempotency -name '*.py' -exec wc -l {} + | grep -v ' total$$' | sort -rn | head -n 10
+
+format: $(READY) ## rewrite the code as ruff would have it
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+coverage: $(READY) ## run every test and show which branches of the package none of them takes
+	$(BIN)/python -m pytest -n 2 --dist loadgroup --cov --cov-report=term $(ARGS)
+
+bench: $(READY) ## measure what protection costs
+	$(BIN)/python -m tests.bench $(ARGS)
+
+docs: $(READY) ## build the documentation into docs/_build/html; warnings are errors
+	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html $(ARGS)
+
+demo: ## run the demo shop (not built yet)
+	@echo "make demo: the demo shop is not built yet." >&2; exit 1
+
+proof: ## flood the shop with retries and audit it (not built yet)
+	@echo "make proof: the flood and its auditor are not built yet." >&2; exit 1
+
+chaos: ## kill, pause and cut, then audit (not built yet)
+	@echo "make chaos: the fault injection is not built yet." >&2; exit 1
+
+failover: ## lose the database's leader, then audit (not built yet)
+	@echo "make failover: the database failover is not built yet." >&2; exit 1
+
+clean: ## remove the virtual environment, build results and caches
+	rm -rf .venv dist docs/_build htmlcov .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Debian's python3 alone has venv but not the pip to put inside; its python3-pip can install one from outside.
+$(BIN)/python:
+	@echo "Setting up .venv with $$($(PYTHON) --version)."
+	if $(PYTHON) -c "import ensurepip; ensurepip.version()" 2>/dev/null; then $(PYTHON) -m venv .venv; \
+	else $(PYTHON) -m venv --without-pip .venv && $(PYTHON) -m pip --python $@ install pip; fi || { rm -rf .venv; exit 1; }
+
+# uv is quick; pip, which a machine may have been given an index of its own for, is the second try.
+$(READY): pyproject.toml | $(BIN)/python
+	@echo "Installing the package and its tools into .venv; done again only when pyproject.toml changes."
+	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1" "uv>=0.7"
+	$(BIN)/uv pip install --python $(BIN)/python --editable . --group dev || $(BIN)/python -m pip install --editable . --group dev
+	@touch $@
