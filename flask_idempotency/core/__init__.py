@@ -1,0 +1,1 @@
+"""Values and rules: no Flask, no driver, no clock, no chance."""

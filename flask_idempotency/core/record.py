@@ -1,0 +1,101 @@
+"""The values that stores take and give: what was asked, the record, and the three answers to a claim."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from flask_idempotency.core.fingerprint import Fingerprint
+from flask_idempotency.core.lifecycle import State
+from flask_idempotency.core.scope import RecordId, Scope
+from flask_idempotency.core.snapshot import Answer
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One request in the terms of a store: whose, which key, and what for."""
+
+    id: RecordId
+    scope: Scope
+    method: str
+    path: str
+    fingerprint: Fingerprint
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """Claimed and not settled. Without a token the lease was ended by its owner."""
+
+    token: bytes | None
+    lease_until: datetime
+    lease_left: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """Settled for good: the answer stands until it expires."""
+
+    token: bytes | None
+    answer: Answer
+    expires_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantined:
+    """Out of the machine's hands: only a person can settle it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """The row for one scope and key."""
+
+    asked: Asked
+    attempt: int
+    created_at: datetime
+    condition: Running | Finished | Quarantined
+
+    @property
+    def state(self) -> State:
+        """Name the condition as the tables and the diagram do."""
+        match self.condition:
+            case Running():
+                return State.RUNNING
+            case Finished():
+                return State.FINISHED
+            case Quarantined():
+                return State.QUARANTINED
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A claim held by a lease: a random token, checked in every later write."""
+
+    token: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The exclusive right to run. Whoever holds one must settle it."""
+
+    id: RecordId
+    guard: Lease
+    attempt: int
+    taken_over: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Busy:
+    """Somebody else holds the claim, at most for what is left of the lease unless it is renewed."""
+
+    fingerprint: Fingerprint
+    lease_left: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """There is nothing left to claim: the record is finished or quarantined."""
+
+    record: Record
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        """What the record was made for."""
+        return self.record.asked.fingerprint

@@ -1,0 +1,79 @@
+"""The stored answer, and the form in which stores keep it: JSON headers, raw bytes, and a check that both are unharmed.
+
+Nothing is ever unpickled; header names and values are looked at when written and again when read.
+"""
+
+import json
+import re
+from base64 import b64encode
+from dataclasses import dataclass
+from hashlib import sha256
+
+from flask_idempotency.core.framing import frame
+from flask_idempotency.core.scope import RecordId
+
+Headers = tuple[tuple[str, str], ...]
+
+_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A final answer as it was first given: status, the headers that travel, body bytes."""
+
+    status: int
+    headers: Headers
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class NotKept:
+    """A final answer whose body cannot be given again: streamed, too large, or harmed in the store."""
+
+    status: int
+    location: str | None = None
+
+
+Answer = Snapshot | NotKept
+
+
+class Damaged(ValueError):
+    """What the store gave back is not what was put in."""
+
+
+def are_storable(headers: Headers) -> bool:
+    """Say whether every name is a token and no value could break out of its line."""
+    return all(_NAME.fullmatch(name) and _VALUE.fullmatch(value) for name, value in headers)
+
+
+def pack(record: RecordId, answer: Answer) -> tuple[int, str, bytes | None]:
+    """Turn an answer into status, headers text and body, sealed to the record they belong to."""
+    match answer:
+        case Snapshot(status, headers, _):
+            body: bytes | None = answer.body
+        case NotKept(status, location):
+            headers, body = (() if location is None else (("Location", location),)), None
+    text = json.dumps(headers, separators=(",", ":"), ensure_ascii=True)
+    return status, f"{_check(record, status, text, body)}{text}", body
+
+
+def unpack(record: RecordId, status: int | None, headers: str | None, body: bytes | None) -> Answer:
+    """Turn stored columns back into the answer. Raises Damaged unless they are exactly what *pack* made for *record*."""
+    check, text = (headers or "")[:_CHECK_LENGTH], (headers or "")[_CHECK_LENGTH:]
+    if status is None or check != _check(record, status, text, body):
+        raise Damaged
+    pairs = tuple((name, value) for name, value in json.loads(text))
+    if not are_storable(pairs):
+        raise Damaged
+    return NotKept(status, dict(pairs).get("Location")) if body is None else Snapshot(status, pairs, body)
+
+
+_CHECK_LENGTH = 16  # base64 of 12 bytes: chance will not pass it; against a forger there is encryption, not this
+
+
+def _check(record: RecordId, status: int, text: str, body: bytes | None) -> str:
+    """Bind an answer to its record, so that a harmed or swapped one is seen."""
+    kept = (b"kept", body) if body is not None else (b"not kept",)
+    digest = sha256(frame(record, str(status).encode(), text.encode(), *kept)).digest()
+    return b64encode(digest[:12]).decode()

@@ -1,0 +1,166 @@
+"""Everything this package raises, one class per refusal code of the wire contract.
+
+IdempotencyError
+├── ConfigError                the app is set up wrongly: correct the setting the sentence names
+├── ClaimLost                  someone took over: roll back, answer like any duplicate
+└── RequestRefused             an HTTPException; an app may register an error handler for it
+    ├── KeyInvalid 400         the key is malformed: send a well-formed one
+    ├── KeyMissing 400         the view wants a key: send one
+    ├── ScopeUnknown 400       nobody knows who is asking: authenticate
+    ├── BodyTooLarge 413       the request cannot be fingerprinted: send less
+    ├── KeyReused 422          this key named another request: make a new one
+    ├── RequestInFlight 409    the same request is under way: retry with the same key
+    ├── Quarantined 409        only a person can say what happened: ask support, quote the reference
+    ├── BodyNotKept 410        it is done, its answer was not kept: do not repeat it
+    ├── StoreUnavailable 503   nothing was run: retry with the same key
+    └── OutcomeUnknown 503     it may have run: retry with the same key
+"""
+
+from typing import ClassVar
+
+from werkzeug.exceptions import HTTPException
+
+
+class IdempotencyError(Exception):
+    """The root of everything raised here."""
+
+
+class ConfigError(IdempotencyError):
+    """The app is set up wrongly; the message is one sentence that says what to change."""
+
+
+class ClaimLost(IdempotencyError):
+    """The claim is no longer ours: its lease passed and another attempt took over."""
+
+
+class RequestRefused(IdempotencyError, HTTPException):
+    """The request was not run because of its key. Rendered as a problem document unless the app handles it.
+
+    ``code`` is the HTTP status, as for every HTTPException; ``problem`` is the code of the wire contract.
+    """
+
+    problem: ClassVar[str]
+    title: ClassVar[str]
+    detail: ClassVar[str]
+    retryable: ClassVar[bool] = False
+    safe_new_key: ClassVar[bool] = False
+    code: int
+
+    def __init__(self, detail: str | None = None, *, retry_after: int | None = None) -> None:
+        super().__init__(detail or self.detail)
+        self.retry_after = retry_after
+        self.reference: str | None = None
+
+    @property
+    def members(self) -> dict[str, object]:
+        """What this refusal adds to its problem document."""
+        return {}
+
+
+class KeyInvalid(RequestRefused):
+    """The key is malformed. It is never ignored: that would run the request unprotected."""
+
+    code = 400
+    problem = "key-invalid"
+    title = "Idempotency-Key is malformed"
+    detail = "Send one key of 1 to 255 visible ASCII characters without a comma."
+    safe_new_key = True
+
+
+class KeyMissing(RequestRefused):
+    """The view requires a key and got none."""
+
+    code = 400
+    problem = "key-missing"
+    title = "Idempotency-Key is missing"
+    detail = "Send an Idempotency-Key header with a key made once for this action, and the same key on every retry."
+    safe_new_key = True
+
+
+class ScopeUnknown(RequestRefused):
+    """The scope function could not say who is asking."""
+
+    code = 400
+    problem = "scope-unknown"
+    title = "The caller is not known"
+    detail = "Authenticate, then send the request again; a key counts only together with its caller."
+    safe_new_key = True
+
+
+class BodyTooLarge(RequestRefused):
+    """The request body is over the limit up to which requests are compared."""
+
+    code = 413
+    problem = "body-too-large"
+    title = "The request body is too large"
+    detail = "Send a smaller body; requests with a key are compared by their content, and this one is over the limit."
+    safe_new_key = True
+
+
+class KeyReused(RequestRefused):
+    """The key names another request: its method, path, query or body differs."""
+
+    code = 422
+    problem = "key-reused"
+    title = "Idempotency-Key was used for another request"
+    detail = "Make a new key for a new action; to retry the first one, send it unchanged."
+    safe_new_key = True
+
+
+class RequestInFlight(RequestRefused):
+    """The same request is running."""
+
+    code = 409
+    problem = "request-in-flight"
+    title = "The first request is still running"
+    detail = "Wait, then send the same request with the same key to get its answer."
+    retryable = True
+
+
+class Quarantined(RequestRefused):
+    """Nobody but a person can say what became of the request."""
+
+    code = 409
+    problem = "quarantined"
+    title = "The outcome needs a person"
+    detail = "Do not repeat the request; ask support and quote the reference."
+
+
+class BodyNotKept(RequestRefused):
+    """The request took effect, but its answer cannot be shown again."""
+
+    code = 410
+    problem = "body-not-kept"
+    title = "Done, but the answer was not kept"
+    detail = "Do not repeat the request: it took effect; look its result up instead."
+
+    def __init__(self, original_status: int, location: str | None = None) -> None:
+        super().__init__()
+        self.original_status = original_status
+        self.location = location
+
+    @property
+    def members(self) -> dict[str, object]:
+        """The status the first answer had, and where it pointed to."""
+        location = {} if self.location is None else {"location": self.location}
+        return {"original_status": self.original_status, **location}
+
+
+class StoreUnavailable(RequestRefused):
+    """The records cannot be read, so the request was not run."""
+
+    code = 503
+    problem = "store-unavailable"
+    title = "Idempotency records cannot be read"
+    detail = "Nothing was run; send the same request with the same key later."
+    retryable = True
+
+
+class OutcomeUnknown(RequestRefused):
+    """The request may have taken effect; whether it did cannot be told yet."""
+
+    code = 503
+    problem = "outcome-unknown"
+    title = "It is not yet known whether the request took effect"
+    detail = "Send the same request with the same key later; do not make a new key."
+    retryable = True
