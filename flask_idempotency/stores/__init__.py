@@ -1,0 +1,98 @@
+"""Where records live: one module per technology. Stores know no HTTP and decide nothing; here is their contract.
+
+Every store, ours or yours, passes ``flask_idempotency.testing.StoreContract``.
+"""
+
+from collections.abc import Callable
+from datetime import timedelta
+from importlib import import_module
+from typing import Protocol
+
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError
+
+from flask_idempotency.core.lifecycle import State
+from flask_idempotency.core.record import Asked, Busy, Claim, Record, Settled
+from flask_idempotency.core.reference import Reference
+from flask_idempotency.core.scope import RecordId
+from flask_idempotency.core.snapshot import Answer
+from flask_idempotency.errors import ConfigError
+
+__all__ = ["Store", "open_store"]
+
+
+class Store(Protocol):
+    """claim · renew, complete, release · find, browse, reap. The middle three act only on a claim that is still ours.
+
+    Every method raises StoreUnavailable when the store cannot be asked. Time is by the store's clock, not the caller's.
+    """
+
+    def check(self) -> None:
+        """Raise ConfigError, in one sentence that says what to do, unless the store can be used. Changes nothing."""
+
+    def create(self) -> None:
+        """Make whatever the store needs to exist. Harmless where it exists already."""
+
+    def prepare(self) -> None:
+        """Get ready for the first claim of a process: an embedded store makes itself, any other is checked."""
+
+    def close(self) -> None:
+        """Let go of connections. The store may be used again afterwards."""
+
+    def claim(self, asked: Asked, lease: timedelta) -> Claim | Busy | Settled:
+        """Give one caller the right to run, or say what stands in the way. One atomic step.
+
+        A lease that has passed, or was ended, goes to the next claimant of the same fingerprint with a new token. Only
+        one that has passed was taken over; after ``lifecycle.TAKEOVERS`` of those the record is quarantined instead.
+        An expired record counts as absent.
+        """
+
+    def renew(self, claim: Claim, lease: timedelta) -> None:
+        """Let the lease run from now on. Raises ClaimLost if somebody took over."""
+
+    def complete(self, claim: Claim, answer: Answer, retention: timedelta) -> None:
+        """Finish the record, once; a lease that has passed is no obstacle. Retention counts from here.
+
+        Raises ClaimLost if somebody took over, OutcomeUnknown if it cannot be told whether the answer was stored.
+        Completing the same claim again changes nothing.
+        """
+
+    def release(self, claim: Claim) -> None:
+        """End the lease and let the next request run at once. Deletes nothing; a claim no longer ours is left alone."""
+
+    def find(self, record: RecordId) -> Record | None:
+        """Read one record. Expired is absent."""
+
+    def browse(
+        self, *, reference: Reference | None = None, state: State | None = None, limit: int = 50
+    ) -> list[Record]:
+        """Read records for a person, newest first, expired ones included until they are reaped."""
+
+    def reap(self, grace: timedelta, limit: int = 500) -> int:
+        """Delete at most *limit* finished records that expired more than *grace* ago; say how many."""
+
+
+_TECHNOLOGIES = {
+    "memory": "memory",
+    "sqlite": "sqlite",
+    "postgresql": "postgres",
+    "postgres": "postgres",
+}
+_NOT_YET = {"redis", "rediss", "mysql", "mariadb"}
+
+
+def open_store(url: str | URL) -> Store:
+    """Make the store that *url* names, without connecting. Raises ConfigError for a URL that names none."""
+    try:
+        scheme = make_url(url).get_backend_name()
+    except (ArgumentError, ValueError, AttributeError):
+        # The URL may hold a password, so it is not repeated.
+        raise ConfigError(
+            "IDEMPOTENCY_STORE is not a URL; write it like postgresql://user:password@host/database."
+        ) from None
+    if scheme in _NOT_YET:
+        raise ConfigError(f"IDEMPOTENCY_STORE: {scheme} is not available yet; use postgresql or sqlite.")
+    if scheme not in _TECHNOLOGIES:
+        raise ConfigError(f"IDEMPOTENCY_STORE: {scheme} is not a known store; use postgresql, sqlite or memory.")
+    opener: Callable[[str | URL], Store] = import_module(f"{__name__}.{_TECHNOLOGIES[scheme]}").open_url
+    return opener(url)

@@ -1,0 +1,155 @@
+"""Records in a dict behind a lock: for tests and for trying things out. They are the process's own and end with it."""
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from threading import Lock
+
+from flask_idempotency.core.fingerprint import same
+from flask_idempotency.core.lifecycle import Event, State, after, is_expired, is_poison
+from flask_idempotency.core.record import Asked, Busy, Claim, Finished, Lease, Quarantined, Record, Running, Settled
+from flask_idempotency.core.reference import Reference, reference_of
+from flask_idempotency.core.scope import RecordId
+from flask_idempotency.core.snapshot import Answer
+from flask_idempotency.errors import ClaimLost
+
+
+@dataclass(slots=True)
+class _Row:
+    """What the SQL stores have in columns."""
+
+    asked: Asked
+    state: State
+    token: bytes | None
+    attempt: int
+    created_at: datetime
+    lease_until: datetime
+    expires_at: datetime | None = None
+    answer: Answer | None = None
+
+
+class MemoryStore:
+    """The contract in its shortest form; the lifecycle's table is followed to the letter."""
+
+    def __init__(self, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+        self._rows: dict[RecordId, _Row] = {}
+        self._lock = Lock()
+        self._now = clock
+
+    def check(self) -> None:
+        """Be ready: there is nothing to make."""
+
+    def create(self) -> None:
+        """Be ready: there is nothing to make."""
+
+    def prepare(self) -> None:
+        """Be ready: there is nothing to make."""
+
+    def close(self) -> None:
+        """Keep everything: there is no connection to close."""
+
+    def claim(self, asked: Asked, lease: timedelta) -> Claim | Busy | Settled:
+        """Give one caller the right to run, or say what stands in the way."""
+        with self._lock:
+            now, row = self._now(), self._live(asked.id)
+            token = secrets.token_bytes(16)
+            if row is None:
+                self._rows[asked.id] = _Row(asked, State.RUNNING, token, 1, now, now + lease)
+                return Claim(asked.id, Lease(token), 1, taken_over=False)
+            if row.state is not State.RUNNING:
+                return Settled(self._record(row))
+            if (row.token is not None and row.lease_until > now) or not same(row.asked.fingerprint, asked.fingerprint):
+                return Busy(row.asked.fingerprint, row.lease_until - now)
+            if row.token is not None and is_poison(row.attempt):
+                self._move(row, Event.QUARANTINE)
+                return Settled(self._record(row))
+            taken_over = row.token is not None
+            row.token, row.attempt, row.lease_until = token, row.attempt + taken_over, now + lease
+            self._move(row, Event.TAKE_OVER)
+            return Claim(asked.id, Lease(token), row.attempt, taken_over)
+
+    def renew(self, claim: Claim, lease: timedelta) -> None:
+        """Let the lease run from now on."""
+        with self._lock:
+            row = self._ours(claim)
+            row.lease_until = self._now() + lease
+            self._move(row, Event.RENEW)
+
+    def complete(self, claim: Claim, answer: Answer, retention: timedelta) -> None:
+        """Finish the record, once."""
+        with self._lock:
+            row = self._live(claim.id)
+            if row and row.state is State.FINISHED and row.token == claim.guard.token:
+                return
+            row = self._ours(claim)
+            row.answer, row.expires_at = answer, self._now() + retention
+            self._move(row, Event.COMPLETE)
+
+    def release(self, claim: Claim) -> None:
+        """End the lease; a claim no longer ours is left alone."""
+        with self._lock:
+            try:
+                row = self._ours(claim)
+            except ClaimLost:
+                return
+            row.token, row.lease_until = None, self._now()
+            self._move(row, Event.RELEASE)
+
+    def find(self, record: RecordId) -> Record | None:
+        """Read one record. Expired is absent."""
+        with self._lock:
+            row = self._live(record)
+            return None if row is None else self._record(row)
+
+    def browse(
+        self, *, reference: Reference | None = None, state: State | None = None, limit: int = 50
+    ) -> list[Record]:
+        """Read records for a person, newest first."""
+        with self._lock:
+            rows = [
+                row
+                for id_, row in self._rows.items()
+                if reference in (None, reference_of(id_)) and state in (None, row.state)
+            ]
+            return [self._record(row) for row in sorted(rows, key=lambda row: row.created_at, reverse=True)[:limit]]
+
+    def reap(self, grace: timedelta, limit: int = 500) -> int:
+        """Delete at most *limit* finished records that expired more than *grace* ago."""
+        with self._lock:
+            line = self._now() - grace
+            gone = [id_ for id_, row in self._rows.items() if row.expires_at and row.expires_at < line][:limit]
+            for id_ in gone:
+                del self._rows[id_]
+            return len(gone)
+
+    def _live(self, record: RecordId) -> _Row | None:
+        row = self._rows.get(record)
+        return None if row and row.expires_at and is_expired(row.expires_at, self._now()) else row
+
+    def _ours(self, claim: Claim) -> _Row:
+        row = self._rows.get(claim.id)
+        if row is None or row.state is not State.RUNNING or row.token != claim.guard.token:
+            raise ClaimLost
+        return row
+
+    def _move(self, row: _Row, event: Event) -> None:
+        state = after(row.state, event)
+        assert state is not None, f"{event} cannot happen to a {row.state} record"
+        row.state = state
+
+    def _record(self, row: _Row) -> Record:
+        condition: Running | Finished | Quarantined
+        match row:
+            case _Row(state=State.RUNNING):
+                condition = Running(row.token, row.lease_until, row.lease_until - self._now())
+            case _Row(answer=answer, expires_at=expires_at) if answer is not None and expires_at is not None:
+                condition = Finished(row.token, answer, expires_at)
+            case _:
+                condition = Quarantined()
+        return Record(row.asked, row.attempt, row.created_at, condition)
+
+
+def open_url(_: object) -> MemoryStore:
+    """Make an empty store."""
+    return MemoryStore()

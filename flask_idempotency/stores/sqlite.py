@@ -1,0 +1,153 @@
+"""Records in a SQLite file: durable, and shared by all processes of one machine. Not for a network file system."""
+
+import os
+import sqlite3
+from collections.abc import Mapping
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from time import monotonic
+from typing import Any
+from weakref import WeakSet
+
+from sqlalchemy import Engine, create_engine, event
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.pool import PoolProxiedConnection
+
+from flask_idempotency.errors import ConfigError
+from flask_idempotency.stores.memory import MemoryStore
+from flask_idempotency.stores.sql import Fault, Rows, SqlStore
+
+BUSY_TIMEOUT = timedelta(seconds=5)  # one writer at a time: so long for the writers before us, then 503
+OLDEST = (3, 35)  # the first with RETURNING
+_ADVICE = "name a file that the app may write in IDEMPOTENCY_STORE."
+
+
+class SqliteStore(SqlStore):
+    """SQLite's ways: one writer at a time, and a file that makes itself on first use."""
+
+    technology = "sqlite"
+    mark = ":NAME"
+    reads_first = True  # one writer at a time: a replay must not queue behind it
+
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(engine)
+        self._path = Path(engine.url.database or "")
+        _STORES.add(self)
+
+    def check(self) -> None:
+        """Raise ConfigError unless the file can be written and its table, if it has one, is of this version."""
+        if not _may_be_written(self._path):
+            raise ConfigError(f"{self._path} cannot be written; {_ADVICE}")
+        if self._columns():
+            super().check()
+
+    def create(self) -> None:
+        """Make folder, file and table unless they exist."""
+        self.check()
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        super().create()
+
+    def prepare(self) -> None:
+        """Make the file and its table on first use; what is there is only looked at, for a replay needs no writer."""
+        self.check()
+        if not self._columns():
+            self.create()
+
+    def _execute(self, connection: PoolProxiedConnection, statement: str, values: Mapping[str, object]) -> Rows:
+        cursor = connection.cursor()
+        if statement.lstrip().startswith("SELECT"):
+            cursor.execute(statement, values)
+            return list(cursor.fetchall())
+        # A transaction that reads first and writes later fails at once if another wrote between: take the lock now.
+        cursor.execute("BEGIN IMMEDIATE")
+        cursor.execute(statement, values)
+        rows = list(cursor.fetchall())
+        cursor.execute("COMMIT")
+        return rows  # where this is not reached, the connection is closed, and the transaction with it
+
+    def _columns(self) -> set[str]:
+        # On a connection of its own, for those of the pool make the file write ahead, and a look changes nothing.
+        if not self._path.exists():
+            return set()
+        try:
+            with closing(sqlite3.connect(f"{self._path.absolute().as_uri()}?mode=rw", uri=True)) as connection:
+                return {name for (name,) in connection.execute(self._statement("columns"))}
+        except sqlite3.OperationalError as error:
+            raise self._unavailable(error) from error
+        except sqlite3.DatabaseError:
+            raise ConfigError(f"{self._path} is not a SQLite database; {_ADVICE}") from None
+
+    def _fault(self, error: Exception) -> Fault:
+        return Fault.FATAL  # there is no connection to lose, and a lock was waited for already
+
+    def _from_duration(self, duration: timedelta) -> object:
+        return duration.total_seconds()
+
+    def _to_duration(self, value: Any) -> timedelta:
+        return timedelta(seconds=value)
+
+    def _to_instant(self, value: Any) -> datetime:
+        return datetime.fromtimestamp(value, UTC)
+
+
+def open_url(url: str | URL) -> SqliteStore | MemoryStore:
+    """Make a store on the file that *url* names; a database in memory has its records in memory too."""
+    given = make_url(url).set(drivername="sqlite")
+    if sqlite3.sqlite_version_info < OLDEST:
+        raise ConfigError(f"SQLite {sqlite3.sqlite_version} is too old; use 3.35 or newer, or PostgreSQL.")
+    if given.database in (None, "", ":memory:"):
+        return MemoryStore()
+    # All pragmas are set below: in this mode the driver begins no transaction of its own.
+    settings: dict[str, object] = {"isolation_level": None}
+    if "timeout" not in given.query:
+        settings["timeout"] = BUSY_TIMEOUT.total_seconds()
+    engine = create_engine(
+        given,
+        connect_args=settings,
+        pool_timeout=BUSY_TIMEOUT.total_seconds(),
+        pool_reset_on_return=None,  # every transaction is ended where it began
+    )
+    event.listen(engine, "connect", _make_durable)
+    return SqliteStore(engine)
+
+
+def _may_be_written(path: Path) -> bool:
+    """Say whether the file can be written, or made with its folders; and its log beside it."""
+    try:
+        path.stat()
+    except FileNotFoundError:
+        folder = next(each for each in path.parents if each.exists())
+        return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)
+    except (OSError, ValueError):  # a folder that may not be entered, or no folder; a name that no file can have
+        return False
+    return path.is_file() and os.access(path, os.R_OK | os.W_OK) and os.access(path.parent, os.W_OK | os.X_OK)
+
+
+def _make_durable(connection: sqlite3.Connection, _: object) -> None:
+    """Let readers and the writer work side by side, and a COMMIT mean that it is on the disk."""
+    deadline = monotonic() + BUSY_TIMEOUT.total_seconds()
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            break
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorname != "SQLITE_BUSY" or monotonic() > deadline:
+                raise
+            # Others make the file at the same time. The line above does not wait for them, but this does.
+            connection.execute("BEGIN EXCLUSIVE")
+            connection.execute("ROLLBACK")
+    connection.execute("PRAGMA synchronous = FULL")
+
+
+def _close_before_fork() -> None:
+    """Let no child inherit a connection: SQLite's locks stay with the parent, but the child believes that it has them.
+
+    It would go on writing to a log that its parent, as the last to close the file, has folded up and removed.
+    """
+    for store in list(_STORES):
+        store.close()
+
+
+_STORES: WeakSet[SqliteStore] = WeakSet()
+os.register_at_fork(before=_close_before_fork)

@@ -1,0 +1,10 @@
+-- Give the first caller the right to run. No row back: there is a record already, live or not.
+-- A claim that a crash of the database forgets would be given twice, so it is on the disk whatever the role's default says;
+-- and the wait for a rival in the middle of its COMMIT ends.
+INSERT INTO idempotency_record
+       (id, scope, method, path, fingerprint, state, token, attempt, created_at, lease_until)
+SELECT :id, :scope, :method, :path, :fingerprint, 'running', :token, 1, clock_timestamp(), clock_timestamp() + :lease
+  FROM (SELECT set_config('synchronous_commit', replace(current_setting('synchronous_commit'), 'off', 'on'), true),
+               set_config('lock_timeout', '2s', true)) AS ours
+    ON CONFLICT (id) DO NOTHING
+RETURNING attempt

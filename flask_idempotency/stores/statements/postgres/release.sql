@@ -1,0 +1,7 @@
+-- End our own lease: the next request runs at once. Nothing is deleted, and a claim no longer ours is left alone.
+-- A wait that outlived its caller would end the lease at any time later, so it ends first.
+UPDATE idempotency_record
+   SET lease_until = clock_timestamp(), token = NULL
+  FROM (SELECT set_config('lock_timeout', '2s', true)) AS ours
+ WHERE id = :id AND token = :token AND state = 'running'
+RETURNING id

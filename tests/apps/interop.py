@@ -1,0 +1,58 @@
+"""A small payment API, protected, for clients and servers that others have made. Served as `tests.apps.interop:app`."""
+
+import os
+import socket
+import uuid
+from pathlib import Path
+from typing import Any
+
+from flask import Flask, Response, request
+
+from flask_idempotency import Idempotency, idempotent, scopes
+
+LEDGER = Path(os.environ["INTEROP_LEDGER"])
+LOSE = Path(os.environ["INTEROP_LOSE"])  # while there are files in this folder, each costs one answer
+
+app = Flask(__name__)
+app.config.update(IDEMPOTENCY_STORE=os.environ["INTEROP_STORE"], IDEMPOTENCY_IN_FLIGHT="wait")
+
+
+@app.after_request
+def lose_answer(response: Response) -> Response:
+    """Hang up instead of answering, if told to. Registered before the extension, so the answer is stored by now."""
+    for order in LOSE.iterdir():
+        order.unlink()
+        connection: Any = request.environ.get("gunicorn.socket") or request.environ["werkzeug.socket"]
+        connection.shutdown(socket.SHUT_RDWR)
+        break
+    return response
+
+
+Idempotency(app, scope=scopes.credential)
+
+
+def note(line: str) -> None:
+    """Write down one effect, where nothing is unique."""
+    with LEDGER.open("a") as ledger:
+        ledger.write(line + "\n")
+
+
+@app.post("/v1/charges")
+@idempotent(required=True)
+def charge() -> Any:
+    """Charge a card, in the shape that Stripe's clients expect."""
+    note(f"charge {request.form.get('amount')}")
+    return {"id": f"ch_{uuid.uuid4().hex}", "object": "charge", "amount": int(request.form.get("amount", 0))}
+
+
+@app.post("/orders")
+def order() -> Any:
+    """Place an order from whatever bytes come in."""
+    note(f"order {len(request.get_data())}")
+    return {"id": uuid.uuid4().hex}, 201
+
+
+@app.get("/")
+def hello() -> str:
+    """Be there."""
+    return "hello"

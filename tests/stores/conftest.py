@@ -1,0 +1,52 @@
+"""Databases for the stores' tests. Making one costs more than a test, so each module makes its own and empties it."""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.register_assert_rewrite("flask_idempotency.testing", "tests.stores.machine", "tests.stores.mutants")
+
+from flask_idempotency.stores import open_store  # noqa: E402 - the line above must come before the first import
+from flask_idempotency.stores.postgres import PostgresStore  # noqa: E402 - the same
+from tests.fixtures.postgres import POSTGRES_BINDIRS, Postgres, PostgresServer  # noqa: E402 - the same
+from tests.stores.worlds import SqlWorld  # noqa: E402 - the same
+
+
+@pytest.fixture(scope="module", params=list(POSTGRES_BINDIRS) or [None], ids=lambda version: f"postgres-{version}")
+def any_postgres(request: pytest.FixtureRequest, postgres_servers: Callable[[Path], PostgresServer]) -> Postgres:
+    """A shared server, once of every version that is to be had."""
+    if os.environ.get("TEST_DATABASE_URL"):
+        server: Postgres = request.getfixturevalue("postgres")
+        return server
+    return postgres_servers(POSTGRES_BINDIRS.get(request.param) or request.getfixturevalue("postgres_bindir"))
+
+
+@pytest.fixture(scope="module")
+def any_postgres_store(any_postgres: Postgres) -> Iterator[PostgresStore]:
+    """A store in a database of this module's own, with what its tests before this one left in it."""
+    yield from _store_in_own_database(any_postgres)
+
+
+@pytest.fixture(scope="module")
+def one_postgres_store(postgres: Postgres) -> Iterator[PostgresStore]:
+    """As any_postgres_store, on the preferred version only."""
+    yield from _store_in_own_database(postgres)
+
+
+@pytest.fixture
+def postgres_store(one_postgres_store: PostgresStore) -> PostgresStore:
+    """An empty store on the preferred PostgreSQL."""
+    SqlWorld(one_postgres_store).clear()
+    return one_postgres_store
+
+
+def _store_in_own_database(server: Postgres) -> Iterator[PostgresStore]:
+    database = server.create_database()
+    store = open_store(server.url(database))
+    assert isinstance(store, PostgresStore)
+    store.create()
+    yield store
+    store.close()
+    server.drop_database(database)

@@ -1,0 +1,123 @@
+"""The contract again where PostgreSQL is not as we would set it up: behind a pooler, and under a role of odd habits."""
+
+import contextlib
+import os
+import pwd
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from flask_idempotency.stores import open_store
+from flask_idempotency.stores.postgres import PostgresStore
+from flask_idempotency.testing import StoreContract
+from tests.fixtures.postgres import Postgres
+from tests.fixtures.processes import eventually, free_port
+from tests.stores.worlds import SqlWorld
+
+HABITS = (
+    ("default_transaction_isolation", "serializable"),
+    ("datestyle", "German"),
+    ("intervalstyle", "sql_standard"),
+    ("timezone", "Asia/Kathmandu"),
+    ("bytea_output", "escape"),
+    ("synchronous_commit", "off"),
+    ("standard_conforming_strings", "off"),
+    ("statement_timeout", "30s"),
+    ("lc_messages", "C"),
+    ("search_path", "public, pg_catalog"),
+)
+
+
+@pytest.fixture(scope="module")
+def odd_store(postgres: Postgres) -> Iterator[PostgresStore]:
+    database = postgres.create_database()
+    with psycopg.connect(postgres.url(database, "postgresql"), autocommit=True) as connection:
+        for name, value in HABITS:
+            setting = sql.SQL("ALTER DATABASE {} SET {} = {}")
+            values = [sql.Literal(part.strip()) for part in value.split(",")]
+            connection.execute(
+                setting.format(sql.Identifier(database), sql.Identifier(name), sql.SQL(", ").join(values))
+            )
+    store = open_store(postgres.url(database))
+    assert isinstance(store, PostgresStore)
+    store.create()
+    yield store
+    store.close()
+    postgres.drop_database(database)
+
+
+class TestPostgresUnderARoleOfOddHabits(StoreContract):
+    """Nothing that a role or a database may set by default changes what is promised."""
+
+    @pytest.fixture
+    def store(self, odd_store: PostgresStore) -> PostgresStore:
+        SqlWorld(odd_store).clear()
+        return odd_store
+
+    @pytest.fixture
+    def let_pass(self, store):
+        return SqlWorld(store).let_pass
+
+
+PGBOUNCER = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin")
+
+
+@contextlib.contextmanager
+def pooled(server: Postgres) -> Iterator[Postgres]:
+    """A pgbouncer in transaction mode before *server*: each statement may go to another of its few connections."""
+    assert PGBOUNCER is not None
+    port = free_port()
+    with TemporaryDirectory() as folder:
+        config, users = Path(folder, "pgbouncer.ini"), Path(folder, "users.txt")
+        users.write_text('"postgres" ""\n')
+        config.write_text(
+            f"[databases]\n* = host={server.host} port={server.port}\n"
+            f"[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\n"
+            f"auth_type = trust\nauth_file = {users}\npool_mode = transaction\ndefault_pool_size = 4\n"
+            f"max_client_conn = 200\nlogfile = {folder}/log\n"
+        )
+        identity = {}
+        if os.geteuid() == 0:  # it refuses to run as root
+            account = pwd.getpwnam("nobody")
+            identity = {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
+            os.chown(folder, account.pw_uid, account.pw_gid)
+        process = subprocess.Popen([PGBOUNCER, "-q", config], stderr=subprocess.DEVNULL, **identity)
+        pooler = Postgres(f"postgresql://postgres@127.0.0.1:{port}/postgres")
+        try:
+            eventually(lambda: pooler.backends() is not None, ignoring=psycopg.OperationalError, what="pgbouncer")
+            yield pooler
+        finally:
+            process.kill()
+            process.wait()
+
+
+@pytest.fixture(scope="module")
+def pooled_store(postgres: Postgres) -> Iterator[PostgresStore]:
+    database = postgres.create_database()
+    with pooled(postgres) as pooler:
+        store = open_store(pooler.url(database))
+        assert isinstance(store, PostgresStore)
+        store.create()
+        yield store
+        store.close()
+    postgres.drop_database(database)
+
+
+@pytest.mark.skipif(PGBOUNCER is None, reason="pgbouncer tests did NOT run: install the package pgbouncer for them")
+class TestPostgresBehindPgbouncer(StoreContract):
+    """No session state is relied on, and none is left: in transaction mode the next statement meets another session."""
+
+    @pytest.fixture
+    def store(self, pooled_store: PostgresStore) -> PostgresStore:
+        SqlWorld(pooled_store).clear()
+        return pooled_store
+
+    @pytest.fixture
+    def let_pass(self, store):
+        return SqlWorld(store).let_pass

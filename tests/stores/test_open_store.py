@@ -1,0 +1,70 @@
+"""A store is chosen by the URL's scheme; what names none is refused in one sentence, and a password is not repeated."""
+
+import pytest
+
+from flask_idempotency.core.record import Busy, Claim
+from flask_idempotency.errors import ConfigError
+from flask_idempotency.stores import open_store
+from flask_idempotency.stores.memory import MemoryStore
+from flask_idempotency.stores.postgres import PostgresStore
+from flask_idempotency.stores.sqlite import SqliteStore
+from flask_idempotency.testing import LEASE, make_asked
+
+
+@pytest.mark.parametrize(
+    ("url", "kind"),
+    [
+        ("memory://", MemoryStore),
+        ("sqlite://", MemoryStore),
+        ("sqlite:///:memory:", MemoryStore),
+        ("sqlite:////tmp/records.db", SqliteStore),
+        ("sqlite:///records.db", SqliteStore),
+        ("postgresql://user@127.0.0.1/db", PostgresStore),
+        ("postgresql+psycopg://user@127.0.0.1:5432/db", PostgresStore),
+        ("postgresql+psycopg2://user@127.0.0.1/db", PostgresStore),
+        ("postgres://user@127.0.0.1/db", PostgresStore),
+    ],
+)
+def test_the_scheme_chooses_the_store_and_nothing_is_connected_to(url: str, kind: type):
+    assert isinstance(open_store(url), kind)
+
+
+@pytest.mark.parametrize("url", ["", "records", "/var/records.db", "postgresql", "https//secret@host", 7, None])
+def test_what_is_no_url_is_refused_in_one_sentence(url):
+    with pytest.raises(ConfigError, match=r"^IDEMPOTENCY_STORE is not a URL; write it like [^\n]+\.$") as refusal:
+        open_store(url)
+
+    assert "secret" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "sentence"),
+    [
+        ("redis://:secret@host", "IDEMPOTENCY_STORE: redis is not available yet; use postgresql or sqlite."),
+        ("rediss://:secret@host", "IDEMPOTENCY_STORE: rediss is not available yet; use postgresql or sqlite."),
+        ("mysql+pymysql://u:secret@h/d", "IDEMPOTENCY_STORE: mysql is not available yet; use postgresql or sqlite."),
+        ("mariadb://u:secret@h/d", "IDEMPOTENCY_STORE: mariadb is not available yet; use postgresql or sqlite."),
+        ("oracle://u:secret@h", "IDEMPOTENCY_STORE: oracle is not a known store; use postgresql, sqlite or memory."),
+        ("file:///etc/passwd", "IDEMPOTENCY_STORE: file is not a known store; use postgresql, sqlite or memory."),
+    ],
+)
+def test_a_scheme_without_a_store_is_refused_in_one_sentence(url: str, sentence: str):
+    with pytest.raises(ConfigError) as refusal:
+        open_store(url)
+
+    assert str(refusal.value) == sentence
+
+
+def test_a_store_in_memory_has_a_clock_of_its_own():
+    store = open_store("memory://")
+
+    found = store.claim(make_asked(), LEASE), store.claim(make_asked(), LEASE)
+
+    assert isinstance(found[0], Claim)
+    assert isinstance(found[1], Busy)
+
+
+def test_stores_in_memory_are_each_their_own():
+    open_store("memory://").claim(make_asked(), LEASE)
+
+    assert isinstance(open_store("memory://").claim(make_asked(), LEASE), Claim)

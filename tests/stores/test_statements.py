@@ -1,0 +1,45 @@
+"""The rules of the statement files: named after a verb, opened by a promise, the same verbs everywhere."""
+
+import re
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+from flask_idempotency.stores import sql
+from flask_idempotency.stores.postgres import PostgresStore
+from flask_idempotency.stores.sql import load_statement
+from flask_idempotency.stores.sqlite import SqliteStore
+
+ROOM = Path(str(files(sql.__package__))) / "statements"
+FILES = sorted(ROOM.glob("*/*.sql"))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_a_statement_opens_with_its_promise_and_fits_on_a_page(path: Path):
+    lines = path.read_text("utf-8").splitlines()
+
+    assert re.match(r"-- [A-Z]", lines[0])
+    assert len(lines) <= 40
+
+
+def test_every_technology_knows_the_same_verbs():
+    verbs = {folder.name: {path.stem for path in folder.glob("*.sql")} for folder in ROOM.iterdir() if folder.is_dir()}
+
+    assert verbs["postgres"] == verbs["sqlite"]
+
+
+@pytest.mark.parametrize("store", [PostgresStore, SqliteStore])
+def test_a_statement_is_loaded_without_comments_and_with_the_driver_s_parameters(store: type[sql.SqlStore]):
+    text = load_statement(store.technology, "find", store.mark)
+
+    assert "--" not in text
+    assert "@record" not in text
+    assert text.startswith("SELECT id, scope,")
+    assert f"WHERE id = {store.mark.replace('NAME', 'id')} " in text
+
+
+def test_a_cast_is_no_parameter():
+    text = load_statement("postgres", "browse", "%(NAME)s")
+
+    assert "%(state)s::text IS NULL" in text

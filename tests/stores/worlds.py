@@ -1,0 +1,100 @@
+"""A store and the powers a test has over it: let time pass, look at every byte, begin anew. No test waits."""
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from unittest import mock
+
+from flask_idempotency.stores import Store
+from flask_idempotency.stores.memory import MemoryStore
+from flask_idempotency.stores.sql import SqlStore
+
+HAIR = timedelta(milliseconds=2)  # SQLite's clock counts in milliseconds, and its times are rounded
+
+
+@contextmanager
+def callers_clock(off_by: timedelta) -> Iterator[None]:
+    """Run a caller whose own clock is wrong by so much; the store's must not care."""
+    if not off_by:
+        yield
+        return
+    right = time.time
+
+    def wrong() -> float:
+        return right() + off_by.total_seconds()
+
+    with mock.patch("time.time", wrong):
+        yield
+
+
+class World(ABC):
+    """One store, and the time in it."""
+
+    store: Store
+    unit: timedelta  # the smallest step of time that tells before from after
+
+    def lose_next_answer(self) -> None:
+        """Break the connection before the store's next answer arrives."""
+        return  # where there is no connection to break
+
+    @abstractmethod
+    def let_pass(self, duration: timedelta) -> None:
+        """Let the store believe that this much time has passed."""
+
+    @abstractmethod
+    def dump(self) -> object:
+        """Every byte that is stored, to compare with a later dump."""
+
+    @abstractmethod
+    def clear(self) -> None:
+        """Remove every record."""
+
+
+class MemoryWorld(World):
+    """A memory store whose clock moves when it is told to."""
+
+    unit = timedelta(milliseconds=1)
+
+    def __init__(self, make: type[MemoryStore] = MemoryStore) -> None:
+        self.now = datetime(2025, 1, 1, tzinfo=UTC)
+        self.store: MemoryStore = make(lambda: self.now)
+
+    def let_pass(self, duration: timedelta) -> None:
+        self.now += duration
+
+    def dump(self) -> object:
+        return {id_: replace(row) for id_, row in self.store._rows.items()}
+
+    def clear(self) -> None:
+        self.store._rows.clear()
+
+
+class SqlWorld(World):
+    """A database whose rows move into the past when time is to pass; the clock is the database's own."""
+
+    unit = timedelta(minutes=1)  # the database's clock goes on by itself, but not by this much during one program
+
+    def __init__(self, store: SqlStore) -> None:
+        self.store: SqlStore = store
+
+    def let_pass(self, duration: timedelta) -> None:
+        self._run(
+            "UPDATE idempotency_record"
+            " SET created_at = created_at - :by, lease_until = lease_until - :by, expires_at = expires_at - :by",
+            by=self.store._from_duration(duration + HAIR),
+        )
+
+    def dump(self) -> object:
+        return [tuple(row) for row in self._run("SELECT * FROM idempotency_record ORDER BY id")]
+
+    def clear(self) -> None:
+        self._run("DELETE FROM idempotency_record")
+
+    def _run(self, statement: str, **values: object) -> list[Any]:
+        for name in values:
+            statement = statement.replace(f":{name}", self.store.mark.replace("NAME", name))
+        return self.store._run_text(statement, values)

@@ -1,0 +1,161 @@
+"""The proxy before PostgreSQL: each way to fail, as the client meets it and as the server has it."""
+
+import threading
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+from tests.fixtures.processes import eventually
+from tests.fixtures.proxy import Proxy
+
+
+def plain(url: str) -> str:
+    """The URL as the driver itself wants it."""
+    return url.replace("postgresql+psycopg://", "postgresql://")
+
+
+@pytest.fixture
+def direct(postgres_url: str) -> Iterator[psycopg.Connection]:
+    """A connection beside the proxy, to see what is so."""
+    with psycopg.connect(plain(postgres_url), autocommit=True) as connection:
+        connection.execute("CREATE TABLE done (id int)")
+        yield connection
+
+
+@pytest.fixture
+def proxied(postgres_url: str, proxy: Proxy, direct: psycopg.Connection) -> Iterator[psycopg.Connection]:
+    """A connection through the proxy with a row inserted, not yet committed."""
+    connection = psycopg.connect(plain(proxy.through(postgres_url)))
+    connection.execute("INSERT INTO done VALUES (1)")
+    yield connection
+    connection.close()
+
+
+def rows(direct: psycopg.Connection) -> int:
+    (count,) = direct.execute("SELECT count(*) FROM done").fetchone() or (None,)
+    assert isinstance(count, int)
+    return count
+
+
+def test_what_is_large_passes_unharmed(proxied):
+    sent = "x" * 5_000_000
+
+    (received,) = proxied.execute("SELECT %s::text", [sent]).fetchone()
+
+    assert received == sent
+
+
+def test_a_cut_after_commit_leaves_the_row_and_no_answer(proxy, proxied, direct):
+    happened = proxy.cut_after(b"COMMIT")
+
+    with pytest.raises(psycopg.OperationalError) as raised:
+        proxied.commit()
+
+    assert raised.value.sqlstate is None
+    assert rows(direct) == 1
+    assert happened.wait(5)
+
+
+def test_a_cut_before_commit_leaves_nothing(proxy, proxied, direct, postgres):
+    happened = proxy.cut_before(b"COMMIT")
+    backend = proxied.info.backend_pid
+
+    with pytest.raises(psycopg.OperationalError):
+        proxied.commit()
+
+    assert happened.wait(5)
+    eventually(lambda: backend not in postgres.backends(), what="the end of the cut connection")
+    assert rows(direct) == 0
+
+
+def insert_and_commit(connection: psycopg.Connection) -> None:
+    with connection.pipeline():
+        connection.execute("INSERT INTO done VALUES (2)")
+        connection.execute("INSERT INTO done SELECT 3 FROM repeat(%s, 10)", ["long" * 50_000])
+        connection.commit()
+
+
+def test_a_cut_after_commit_finds_it_at_the_end_of_a_pipeline(proxy, proxied, direct):
+    proxy.cut_after(b"COMMIT")
+
+    with pytest.raises(psycopg.OperationalError):
+        insert_and_commit(proxied)
+
+    assert rows(direct) == 3
+
+
+def test_a_cut_happens_only_where_it_matches(proxy, proxied, direct):
+    happened = proxy.cut_after(lambda piece: b"never sent" in piece)
+
+    proxied.commit()
+
+    assert not happened.is_set()
+    assert rows(direct) == 1
+
+
+def test_a_cut_happens_once(proxy, proxied, direct, postgres_url):
+    proxy.cut_before(b"COMMIT")
+    with pytest.raises(psycopg.OperationalError):
+        proxied.commit()
+
+    with psycopg.connect(plain(proxy.through(postgres_url))) as connection:
+        connection.execute("INSERT INTO done VALUES (2)")
+
+    assert rows(direct) == 1
+
+
+def test_cut_resets_what_is_open_and_lets_new_connections_pass(proxy, proxied, postgres_url, direct):
+    proxy.cut()
+
+    with pytest.raises(psycopg.OperationalError):
+        proxied.commit()
+    with psycopg.connect(plain(proxy.through(postgres_url))) as connection:
+        assert connection.execute("SELECT 1").fetchone() == (1,)
+    assert rows(direct) == 0
+
+
+def test_refuse_is_a_server_that_is_down_until_it_is_healed(proxy, proxied, postgres_url):
+    proxy.refuse()
+
+    with pytest.raises(psycopg.OperationalError, match="refused"):
+        psycopg.connect(plain(proxy.through(postgres_url)))
+    with pytest.raises(psycopg.OperationalError):
+        proxied.commit()
+
+    proxy.pass_through()
+    with psycopg.connect(plain(proxy.through(postgres_url))) as connection:
+        assert connection.execute("SELECT 1").fetchone() == (1,)
+
+
+def test_a_blackhole_keeps_the_client_waiting_and_loses_nothing(proxy, proxied, direct):
+    proxy.blackhole()
+    committing = threading.Thread(target=proxied.commit)
+    committing.start()
+
+    committing.join(0.2)
+    assert committing.is_alive()
+    assert rows(direct) == 0
+
+    proxy.pass_through()
+    committing.join(5)
+    assert not committing.is_alive()
+    assert rows(direct) == 1
+
+
+def test_a_blackhole_lets_a_new_connection_time_out(proxy, postgres_url):
+    proxy.blackhole()
+
+    with pytest.raises(psycopg.errors.ConnectionTimeout):
+        psycopg.connect(plain(proxy.through(postgres_url)), connect_timeout=2)  # the driver's least
+
+
+def test_the_end_of_the_server_reaches_the_client(own_postgres):
+    with Proxy(own_postgres.host, own_postgres.port) as proxy:
+        connection = psycopg.connect(plain(proxy.through(own_postgres.url())))
+
+        own_postgres.kill()
+
+        with pytest.raises(psycopg.OperationalError):
+            connection.execute("SELECT 1")
+        connection.close()
