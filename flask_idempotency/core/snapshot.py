@@ -59,7 +59,7 @@ def pack(record: RecordId, answer: Answer) -> tuple[int, str, bytes | None]:
 
 
 def unpack(record: RecordId, status: int | None, headers: str | None, body: bytes | None) -> Answer:
-    """Turn stored columns back into the answer. Raises Damaged unless they are exactly what *pack* made for *record*."""
+    """Turn stored columns back into the answer. Raises Damaged unless they are just what *pack* made for *record*."""
     check, text = (headers or "")[:_CHECK_LENGTH], (headers or "")[_CHECK_LENGTH:]
     if status is None or check != _check(record, status, text, body):
         raise Damaged

@@ -1,0 +1,1 @@
+"""Flask's objects to values and back. Nothing here calls a store."""

@@ -1,0 +1,166 @@
+"""An answer as a snapshot and back: which headers travel, and that bytes and labels never disagree."""
+
+import zlib
+from collections.abc import Iterator
+from enum import Enum, auto
+
+from flask import Request, Response
+
+from flask_idempotency.core.snapshot import Answer, Headers, NotKept, Snapshot, are_storable
+from flask_idempotency.http.problem import REFERENCE, REPLAYED
+
+OURS = frozenset({REFERENCE.lower(), REPLAYED.lower()})
+
+
+class Fate(Enum):
+    """What becomes of a header when its answer is given again."""
+
+    REPLAYED = auto()  # as it was
+    FRESH = auto()  # what today's hooks and server say
+    NEVER = auto()  # not stored, and dropped if found
+
+
+_FRESH = frozenset(
+    """
+    content-length date server via age alt-svc nel report-to server-timing x-runtime
+    x-request-id request-id x-correlation-id traceparent tracestate baggage x-amzn-trace-id cf-ray
+    strict-transport-security x-frame-options permissions-policy referrer-policy
+    signature signature-input
+    """.split()
+)
+_FRESH_BEGINNINGS = ("access-control-", "content-security-policy", "ratelimit", "x-ratelimit-", "x-rate-limit-")
+_NEVER = frozenset(
+    """
+    set-cookie set-cookie2 www-authenticate proxy-authenticate authentication-info proxy-authentication-info
+    retry-after clear-site-data
+    connection keep-alive proxy-connection te trailer transfer-encoding upgrade
+    """.split()
+)
+_BODILESS = frozenset({204, 304})  # statuses whose answers have no body, whatever the view says
+_DECODERS = {"gzip": (31,), "x-gzip": (31,), "deflate": (15, -15)}  # zlib's windows; some servers leave its header out
+LARGEST = 64 * 1024 * 1024  # bytes that a compressed answer may have in plain; more is a bomb, and given as it is
+
+
+def fate_of(name: str) -> Fate:
+    """Look a header up by name."""
+    lower = name.lower()
+    if lower in _NEVER or lower in OURS:
+        return Fate.NEVER
+    return Fate.FRESH if lower in _FRESH or lower.startswith(_FRESH_BEGINNINGS) else Fate.REPLAYED
+
+
+def capture(response: Response, limit: int) -> Answer:
+    """Take down an answer that is about to be given. The response can still be sent; what streams is left to stream."""
+    hop_by_hop = {name.strip().lower() for line in response.headers.getlist("Connection") for name in line.split(",")}
+    headers = tuple(
+        (name, value)
+        for name, value in response.headers
+        if fate_of(name) is Fate.REPLAYED and name.lower() not in hop_by_hop
+    )
+    body = _body(response, limit)
+    if body is None or not are_storable(headers):
+        location = response.headers.get("Location")
+        keeps = location is not None and are_storable((("Location", location),))
+        return NotKept(response.status_code, location if keeps else None)
+    return Snapshot(response.status_code, headers, body)
+
+
+def restore(snapshot: Snapshot, request: Request, reference: str, response: Response) -> Response:
+    """Lay a snapshot over *response*: status, body and kept headers are the first answer's, the fresh ones stay."""
+    # What was stored by another version, or by another hand, is looked at again.
+    headers = tuple((name, value) for name, value in snapshot.headers if fate_of(name) is Fate.REPLAYED)
+    headers, body = _decoded_for(request, headers, snapshot.body)
+    today = [(name, value) for name, value in response.headers if fate_of(name) is not Fate.REPLAYED]
+    vary = _merged([*(value for name, value in headers if name.lower() == "vary"), *response.headers.getlist("Vary")])
+    response.status_code = snapshot.status
+    response.direct_passthrough = False
+    response.headers.clear()
+    response.headers.extend((name, value) for name, value in headers if name.lower() != "vary")
+    response.headers.extend((name, value) for name, value in today if name.lower() not in OURS)
+    if vary:
+        response.headers["Vary"] = vary
+    response.set_data(body)
+    response.headers[REPLAYED] = "true"
+    response.headers[REFERENCE] = reference
+    return response
+
+
+def mark_first(response: Response, reference: str) -> Response:
+    """Put our one header on a first answer; a view's own values for our names are dropped."""
+    response.headers.pop(REPLAYED, None)
+    response.headers[REFERENCE] = reference
+    return response
+
+
+def with_fresh_headers(response: Response, other: Response) -> Response:
+    """Give a response the headers that today's hooks have put on the one it replaces."""
+    for name, value in other.headers:
+        if fate_of(name) is Fate.FRESH and name.lower() != "content-length" and name not in response.headers:
+            response.headers.add(name, value)
+    return response
+
+
+def _body(response: Response, limit: int) -> bytes | None:
+    """Give the body's bytes, or None if it streams or is over the limit."""
+    if not response.is_sequence and response.status_code not in _BODILESS:
+        # What has a length can be read whole: a file on its way out, or what Flask makes of abort(). The rest streams.
+        length = response.headers.get("Content-Length", type=int)
+        if length is None or length > limit:
+            return None
+        _read_whole(response)
+    response.direct_passthrough = False
+    body = response.get_data()
+    return body if len(body) <= limit else None
+
+
+def _read_whole(response: Response) -> None:
+    """Read what a response would have sent piece by piece. If that fails, its client still sees it fail as it would."""
+    source, pieces = response.response, list[bytes]()
+
+    def pieces_then(error: Exception) -> Iterator[bytes]:
+        yield from pieces
+        raise error
+
+    if hasattr(source, "close"):
+        response.call_on_close(source.close)
+    try:
+        pieces.extend(response.iter_encoded())
+    except Exception as error:
+        response.response = pieces_then(error)
+        raise
+    response.response = pieces
+
+
+def _decoded_for(request: Request, headers: Headers, body: bytes) -> tuple[Headers, bytes]:
+    """Undo a compression that this caller says it cannot read, and whatever only fits the compressed bytes."""
+    coding = next((value.strip().lower() for name, value in headers if name.lower() == "content-encoding"), "")
+    if coding not in _DECODERS or "Accept-Encoding" not in request.headers or request.accept_encodings.quality(coding):
+        return headers, body
+    plain = next((plain for window in _DECODERS[coding] if (plain := _decompressed(body, window)) is not None), None)
+    if plain is None:
+        return headers, body
+    dropped = {"content-encoding", "content-digest", "repr-digest", "etag"}
+    return tuple((name, value) for name, value in headers if name.lower() not in dropped), plain
+
+
+def _decompressed(body: bytes, window: int) -> bytes | None:
+    """Decompress all members of a body; None if it is harmed, cut short, or a bomb."""
+    plain = b""
+    while body:
+        member = zlib.decompressobj(window)
+        try:
+            plain += member.decompress(body, LARGEST - len(plain))
+        except zlib.error:
+            return None
+        if not member.eof or len(plain) == LARGEST:
+            return None
+        body = member.unused_data
+    return plain
+
+
+def _merged(values: list[str]) -> str:
+    names = [name.strip() for value in values for name in value.split(",") if name.strip()]
+    first: dict[str, str] = {}
+    for name in names:
+        first.setdefault(name.lower(), name)
+    return ", ".join(first.values())

@@ -1,0 +1,73 @@
+"""The one slot a request has, in ``request.environ``: what was decided for it. Whoever pops second gets nothing.
+
+Not in ``flask.g``: that leaks from one request to the next inside an outer app context.
+"""
+
+from collections.abc import MutableMapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from flask import Response
+
+from flask_idempotency.core.decision import Refuse, Replay, Run
+from flask_idempotency.core.reference import Reference
+from flask_idempotency.http.reading import Reading
+from flask_idempotency.policy import Policy
+
+_SLOT = "flask_idempotency.exchange"
+_REFERENCE = "flask_idempotency.reference"  # stays when the slot is emptied, for hooks and logs that come later
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What the view made of a run, noted before another hook could touch or spoil it."""
+
+    response: Response
+    status: int
+    is_kept: bool
+
+
+@dataclass(slots=True)
+class Exchange:
+    """A request with a key on its way: the course decided for it, and what has become of its view."""
+
+    owner: object  # whose slot it is: an app may hand its environ on to another
+    course: Run | Replay | Refuse
+    policy: Policy
+    reference: Reference | None
+    reading: Reading | None
+    made: Made | None = None
+    failed: bool = False  # an exception nobody handled; what Flask makes of it is nobody's answer
+
+
+Environ = MutableMapping[str, Any]
+
+
+def put(environ: Environ, exchange: Exchange) -> None:
+    """Take the slot."""
+    environ[_SLOT] = exchange
+    environ[_REFERENCE] = exchange.reference
+
+
+def is_taken(environ: Environ) -> bool:
+    """Say whether anybody has the slot: most requests have no key, and are asked no more than this."""
+    return _SLOT in environ
+
+
+def peek(environ: Environ, owner: object = None) -> Exchange | None:
+    """Look at the slot, if it is this owner's; without one, at anybody's."""
+    found = cast(Exchange | None, environ.get(_SLOT))
+    return found if owner is None or found is None or found.owner is owner else None
+
+
+def pop(environ: Environ, owner: object) -> Exchange | None:
+    """Empty the slot, if it is this owner's, once: Flask runs the hooks again if one of them raises."""
+    found = peek(environ, owner)
+    if found is not None:
+        del environ[_SLOT]
+    return found
+
+
+def reference_in(environ: Environ) -> Reference | None:
+    """Give the reference of the request's record, settled or not."""
+    return cast(Reference | None, environ.get(_REFERENCE))

@@ -1,0 +1,295 @@
+"""A request as values: whose it is, which key, and what is asked.
+
+The body is read before anything parses it, and put back for the view.
+"""
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from io import BytesIO
+from tempfile import SpooledTemporaryFile
+from typing import IO, cast
+from urllib.parse import quote, unquote_to_bytes
+from weakref import finalize
+
+from flask import Request
+from werkzeug.exceptions import BadRequest, RequestEntityTooLarge
+from werkzeug.sansio.multipart import Data, Epilogue, Field, File, MultipartDecoder, NeedData
+
+from flask_idempotency.core.canonical import Part, parse_pairs
+from flask_idempotency.core.fingerprint import RULES, Content, Custom, Fingerprint, Form, Multipart, Raw, fingerprint
+from flask_idempotency.core.framing import utf8
+from flask_idempotency.core.key import FORM_FIELD, parse_key
+from flask_idempotency.core.record import Asked
+from flask_idempotency.core.reference import reference_of
+from flask_idempotency.core.scope import record_id, scope_of
+from flask_idempotency.errors import BodyTooLarge, KeyInvalid, KeyMissing, RequestRefused
+from flask_idempotency.policy import Policy
+from flask_idempotency.settings import Settings
+
+URLENCODED, MULTIPART = _FORMS = "application/x-www-form-urlencoded", "multipart/form-data"
+MAX_PATH = 255  # characters shown to people; the fingerprint has the whole path
+CHUNK = 64 * 1024  # bytes read at a time
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What was asked, and the content from which to say it again by the rules of an older record."""
+
+    asked: Asked
+    content: Content
+
+    def by_rules_of(self, known: Fingerprint) -> Asked:
+        """Say what was asked by the rules of another record's version, if they are known here."""
+        if known.version == self.asked.fingerprint.version or known.version not in RULES:
+            return self.asked
+        return replace(self.asked, fingerprint=fingerprint(self.content, known.version))
+
+
+def may_have_key(request: Request) -> bool:
+    """Say whether a request may turn out to have a key, without looking into its body."""
+    environ = request.environ
+    return "HTTP_IDEMPOTENCY_KEY" in environ or environ.get("CONTENT_TYPE", "").lower().startswith(_FORMS)
+
+
+def read(request: Request, policy: Policy, settings: Settings) -> Reading | None:
+    """Read a request that this policy covers; None if it has no key and needs none. Refuses what cannot be compared."""
+    text = request.headers.get("Idempotency-Key")
+    if text is None:
+        text = _form_key(request, settings.max_body)
+    if text is None:
+        if policy.required:
+            raise KeyMissing
+        return None
+    key = parse_key(text, settings.key_syntax)
+    scope = scope_of(policy.scope())
+    id_ = record_id(scope, key)
+    try:
+        content = _content(request, policy, settings.max_body)
+    except RequestRefused as refusal:
+        refusal.reference = reference_of(id_)
+        raise
+    path = quote(content.path, safe="/:@!$&'()*+,;=")[:MAX_PATH]
+    return Reading(Asked(id_, scope, content.method, path, fingerprint(content)), content)
+
+
+def _content(request: Request, policy: Policy, limit: int) -> Content:
+    body = _body(request, limit)
+    coding = request.headers.get("Content-Encoding", "").strip().lower()
+    payload: Raw | Form | Multipart | Custom
+    if policy.fingerprint is not None:
+        payload = _custom(policy.fingerprint(request))
+    elif body is None:
+        payload = _parsed_form(request)
+    elif request.mimetype == MULTIPART and not coding:
+        payload = _multipart(request, body) or Raw(body)
+    else:
+        payload = Raw(body)
+    return Content(
+        method=request.method,
+        path=request.environ.get("PATH_INFO", "").encode("latin-1"),
+        query=request.query_string,
+        kind=_kind(request),
+        coding=coding,
+        payload=payload,
+    )
+
+
+def _custom(value: object) -> Custom:
+    if isinstance(value, str):
+        return Custom(utf8(value))
+    if isinstance(value, bytes):
+        return Custom(value)
+    raise TypeError(f"fingerprint= must be a function that returns bytes or str; it returned {type(value).__name__}.")
+
+
+def _kind(request: Request) -> str:
+    charset = request.mimetype_params.get("charset", "utf-8").lower()
+    return request.mimetype if charset in ("utf-8", "utf8") else f"{request.mimetype};charset={charset}"
+
+
+def _body(request: Request, limit: int) -> bytes | None:
+    """Read the whole body, at most *limit* bytes, and put it back for the view; None: a hook has parsed it before.
+
+    A body shorter than announced is no request: its client left while sending, and the retry must not meet a 422.
+    """
+    announced, used = request.content_length, _is_used(request)
+    if announced is not None and announced > limit:
+        raise BodyTooLarge
+    if announced is None and _cached(request) is None:
+        body = b"".join(_chunks(request.stream, limit + 1))
+        if len(body) > limit:
+            raise BodyTooLarge
+        _put_back(request, BytesIO(body))
+    try:
+        body = request.get_data(cache=True, parse_form_data=False)
+    except OSError:
+        raise _not_whole() from None
+    if len(body) > limit:
+        raise BodyTooLarge
+    if not body and _is_form_parsed(request):
+        return None
+    if used if announced is None else announced != len(body):
+        raise _not_whole()
+    _put_back(request, BytesIO(body))
+    return body
+
+
+def _is_used(request: Request) -> bool:
+    """Say whether somebody may have read a body of unknown length, in part or whole, and kept nothing of it."""
+    if "stream" not in vars(request) or _cached(request) is not None:
+        return False
+    if "form" in vars(request) and request.mimetype not in _FORMS:
+        return False  # who looked for a form let this body pass
+    # In HTTP/1 a request with neither this header nor a length has no body that could have been used.
+    environ = request.environ
+    return "HTTP_TRANSFER_ENCODING" in environ or not environ.get("SERVER_PROTOCOL", "").startswith("HTTP/1")
+
+
+def _not_whole() -> BadRequest:
+    return BadRequest("The request's body did not arrive whole, or was used up before it could be compared.")
+
+
+def _cached(request: Request) -> bytes | None:
+    """Give the body if somebody read it with get_data() or get_json() before: Werkzeug keeps it for the next reader."""
+    body: bytes | None = getattr(request, "_cached_data", None)
+    return body
+
+
+def _chunks(stream: IO[bytes], most: int) -> Iterator[bytes]:
+    try:
+        while most > 0 and (chunk := stream.read(min(most, CHUNK))):
+            most -= len(chunk)
+            yield chunk
+    except OSError:  # a connection that broke, or a chunk that was none
+        raise _not_whole() from None
+
+
+def _put_back(request: Request, stream: IO[bytes]) -> None:
+    """Let the next reader of the request's stream begin at its beginning."""
+    request.environ["wsgi.input"] = stream
+    vars(request).pop("stream", None)
+
+
+def _is_form_parsed(request: Request) -> bool:
+    return "form" in vars(request) and bool(request.form or request.files)
+
+
+def _form_key(request: Request, limit: int) -> str | None:
+    """Find the key of an HTML form that came without the header. Two such fields are refused like two header lines."""
+    if request.mimetype not in _FORMS:
+        return None
+    if "form" in vars(request):  # a hook has parsed it before
+        return _only(request.form.getlist(FORM_FIELD))
+    if request.content_length is None or request.content_length > limit:
+        cached = _cached(request)
+        if not _names_the_field(_spool(request) if cached is None else BytesIO(cached), request.mimetype):
+            return None
+    body = _body(request, limit) or b""
+    if request.mimetype == MULTIPART:
+        parts = _parts(request, body)
+        if parts is None and FORM_FIELD.encode() in body:
+            raise KeyInvalid("The form that holds the key is malformed; send it anew.")
+        values = [value for part, value in parts or () if part.name == FORM_FIELD and part.filename is None]
+    else:
+        values = [value for name, value in parse_pairs(body) if name == FORM_FIELD.encode()]
+    return _only([value.decode("latin-1") for value in values])
+
+
+def _only(values: list[str]) -> str | None:
+    if len(values) > 1:
+        raise KeyInvalid("The form has more than one key; send one.")
+    return values[0] if values else None
+
+
+def _spool(request: Request) -> IO[bytes]:
+    """Set a form that may be large down on the disk, to be looked through without filling the memory."""
+    body = cast(IO[bytes], SpooledTemporaryFile(CHUNK))  # noqa: SIM115  # the view may read it
+    finalize(request, body.close)  # it goes when the request does
+    for chunk in _chunks(request.stream, sys.maxsize):
+        body.write(chunk)
+    body.seek(0)
+    _put_back(request, body)
+    return body
+
+
+def _names_the_field(body: IO[bytes], mimetype: str) -> bool:
+    """Say whether the field's name occurs at all; a file that happens to hold it is refused rather than unprotected."""
+    name, tail, found = FORM_FIELD.encode(), b"", False
+    while not found and (chunk := body.read(CHUNK)):
+        text = tail + chunk
+        found = name in (unquote_to_bytes(text) if mimetype == URLENCODED else text)
+        tail = text[-3 * len(name) :]  # three characters can stand for one
+    body.seek(0)
+    return found
+
+
+def _multipart(request: Request, body: bytes) -> Multipart | None:
+    parts = tuple(part for part, _ in _parts(request, body) or ())
+    return Multipart(parts) if parts else None
+
+
+def _parts(request: Request, body: bytes) -> list[tuple[Part, bytes]] | None:
+    """Take a multipart form apart; None, if Werkzeug would find nothing in it either: then its bytes are compared."""
+    boundary = request.mimetype_params.get("boundary", "").encode("latin-1", "replace")
+    if not boundary:
+        return None
+    decoder = MultipartDecoder(boundary, max_parts=request.max_form_parts)
+    decoder.receive_data(body)
+    decoder.receive_data(None)
+    parts: list[tuple[Part, bytes]] = []
+    try:
+        while not isinstance(event := decoder.next_event(), Epilogue):
+            if isinstance(event, Field | File):
+                head, chunks = event, []
+            elif isinstance(event, Data):
+                chunks.append(event.data)
+                if not event.more_data:
+                    value = b"".join(chunks)
+                    filename = head.filename if isinstance(head, File) else None
+                    type_ = head.headers.get("Content-Type", "")
+                    parts.append((Part(head.name, filename, type_, sha256(value).digest()), value))
+            elif isinstance(event, NeedData):
+                return None
+    except (ValueError, AttributeError, RequestEntityTooLarge):
+        return None
+    return parts if all(isinstance(part.name, str) for part, _ in parts) else None  # Werkzeug lets a name be missing
+
+
+def _parsed_form(request: Request) -> Form | Multipart:
+    """Take what a hook left: the parsed form. Refuse what it may have blurred."""
+    fields = [(name, value) for name, value in request.form.items(multi=True) if name != FORM_FIELD]
+    if request.mimetype == URLENCODED:
+        if any(_may_be_escapes(text) for field in fields for text in field):
+            raise BadRequest("The form may not be UTF-8 and was read before it could be compared.")
+        return Form(tuple((name.encode(), value.encode()) for name, value in fields))
+    if any("\ufffd" in text for field in fields for text in field):  # what Werkzeug leaves where bytes were no text
+        raise BadRequest("The form may not be UTF-8 and was read before it could be compared.")
+    parts = [Part(name, None, "", sha256(value.encode()).digest()) for name, value in fields]
+    for name, file in request.files.items(multi=True):
+        parts.append(Part(name, file.filename, file.content_type or "", _digest(file.stream)))
+    return Multipart(tuple(parts))
+
+
+def _may_be_escapes(text: str) -> bool:
+    """Say whether Werkzeug may have made this text of bytes that were none: it writes such a byte as ``%FF``."""
+    try:
+        unquote_to_bytes(text).decode()
+    except UnicodeDecodeError:
+        return True
+    return False
+
+
+def _digest(file: IO[bytes]) -> bytes:
+    """Digest a file from its beginning, wherever a hook has left off, and leave it there."""
+    try:
+        place = file.tell()
+        file.seek(0)
+        digest = sha256()
+        for chunk in _chunks(file, sys.maxsize):
+            digest.update(chunk)
+        file.seek(place)
+    except ValueError:  # it was closed
+        raise _not_whole() from None
+    return digest.digest()

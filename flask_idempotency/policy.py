@@ -1,0 +1,143 @@
+"""What a view asks of the extension, frozen: the options of ``@idempotent`` laid over the app's settings."""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, fields
+from datetime import timedelta
+from difflib import get_close_matches
+from inspect import CO_VARARGS, CO_VARKEYWORDS, getclosurevars, signature
+from types import FunctionType
+from typing import Any
+
+from flask import Request, Response
+
+from flask_idempotency.errors import ConfigError
+from flask_idempotency.settings import Guard, InFlight, Settings, check
+
+Keep = Collection[int] | Callable[[Response], bool]
+ScopeFunction = Callable[[], object]
+FingerprintFunction = Callable[[Request], bytes | str]
+
+MARK = "__idempotency__"  # the attribute of a view that carries its options, or EXEMPT
+_DEPTH = 12  # decorators looked through in search of the mark; nobody stacks more
+
+
+@dataclass(frozen=True, slots=True, eq=False)  # two views that ask for the same are still two
+class Options:
+    """The options of one view. None: as the app's settings say. Equal only to itself: a function may have no hash."""
+
+    required: bool | None = None
+    guard: Guard | None = None
+    retention: timedelta | None = None
+    lease: timedelta | None = None
+    in_flight: InFlight | None = None
+    scope: ScopeFunction | None = None
+    fingerprint: FingerprintFunction | None = None
+    keep: Keep | None = None
+    methods: frozenset[str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How one view is protected, with nothing left open."""
+
+    required: bool
+    guard: Guard
+    retention: timedelta
+    lease: timedelta
+    in_flight: InFlight
+    scope: ScopeFunction
+    fingerprint: FingerprintFunction | None
+    keep: Keep | None
+    methods: frozenset[str]
+
+
+class Exempt:
+    """The mark of a view that is left alone."""
+
+
+EXEMPT = Exempt()
+DEFAULT = Options()
+
+
+def make_options(**given: Any) -> Options:
+    """Check the options given to ``@idempotent``. Raises ConfigError, in one sentence, for one that makes no sense."""
+    known = [entry.name for entry in fields(Options)]
+    for name in given.keys() - set(known):
+        near = get_close_matches(name, known, n=1)
+        hint = f"did you mean {near[0]}=?" if near else f"there are {', '.join(known)}."
+        raise ConfigError(f"{name}= is not an option of @idempotent; {hint}")
+    if given.get("scope") is not None and not is_question(given["scope"]):
+        raise ConfigError(f"scope= must be a function without arguments, not {given['scope']!r}.")
+    if given.get("fingerprint") is not None and not callable(given["fingerprint"]):
+        raise ConfigError(f"fingerprint= must be a function of the request, not {given['fingerprint']!r}.")
+    keep = given.get("keep")
+    if keep is not None and not callable(keep):
+        if (
+            isinstance(keep, (str, bytes))
+            or not isinstance(keep, Collection)
+            or not all(_is_status(each) for each in keep)
+        ):
+            raise ConfigError(f"keep= must be a collection of statuses or a function of the response, not {keep!r}.")
+        given["keep"] = frozenset(keep)
+    checked = {
+        name: check(name.upper(), value)
+        for name, value in given.items()
+        if value is not None and name not in ("scope", "fingerprint", "keep")
+    }
+    return Options(**{**given, **checked})
+
+
+def is_question(scope: object) -> bool:
+    """Say whether a scope can be asked: a function that needs no arguments."""
+    if not callable(scope):
+        return False
+    try:
+        signature(scope).bind()
+    except TypeError:
+        return False
+    except ValueError:
+        pass  # it does not say what it takes
+    return True
+
+
+def apply(options: Options, settings: Settings, scope: ScopeFunction) -> Policy:
+    """Lay a view's options over the app's settings."""
+    values = {entry.name: getattr(options, entry.name) for entry in fields(Policy)}
+    for name, value in values.items():
+        if value is None and hasattr(settings, name):
+            values[name] = getattr(settings, name)
+    return Policy(**{**values, "scope": options.scope or scope})
+
+
+def options_of(view: Callable[..., Any], method: str) -> Options | Exempt | None:
+    """Find what a view was decorated with, or None; of a class-based view, the class or what will serve the method."""
+    class_ = getattr(view, "view_class", None)
+    places = (view, class_, *(getattr(class_, name, None) for name in (method.lower(), "dispatch_request")))
+    return next((mark for place in places if (mark := _mark(place, _DEPTH)) is not None), None)
+
+
+def _mark(view: Any, depth: int) -> Options | Exempt | None:
+    """Look for the mark on a view and on what it wraps.
+
+    A decorator above ours that forgot ``functools.wraps`` hides the mark, and the view would be claimed, or replayed,
+    before that decorator had its say. So a function that takes anything is searched for the one it passes it on to.
+    """
+    found: Options | Exempt | None = getattr(view, MARK, None)
+    if found is not None or depth == 0:
+        return found
+    inner = [getattr(view, "__wrapped__", None), *(_closed_over(view) if _takes_anything(view) else ())]
+    marks = (_mark(each, depth - 1) for each in inner if isinstance(each, FunctionType))
+    return next((mark for mark in marks if mark is not None), None)
+
+
+def _takes_anything(view: Any) -> bool:
+    flags = view.__code__.co_flags if isinstance(view, FunctionType) else 0
+    return bool(flags & (CO_VARARGS | CO_VARKEYWORDS))
+
+
+def _closed_over(view: FunctionType) -> list[Any]:
+    return list(getclosurevars(view).nonlocals.values())
+
+
+def _is_status(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 100 <= value <= 599

@@ -1,0 +1,161 @@
+"""Every IDEMPOTENCY_* setting: its name, type, default and the reason for the default. Read once, frozen, checked."""
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, fields
+from datetime import timedelta
+from difflib import get_close_matches
+from typing import Any, Literal, get_args
+
+from flask_idempotency.core.key import KeySyntax
+from flask_idempotency.errors import ConfigError
+
+Guard = Literal["lease"]
+InFlight = Literal["conflict", "wait"]
+
+DOCS_URL = "https://flask-idempotency.readthedocs.io/en/latest/errors.html"
+SHORTEST, LONGEST_LEASE, LONGEST_RETENTION = timedelta(seconds=1), timedelta(days=1), timedelta(days=3650)
+LONGEST_WAIT = timedelta(minutes=5)  # a waiter occupies a worker thread; nobody's proxy is more patient than this
+
+_NOT_YET: dict[str, Collection[object] | None] = {  # None: every value
+    "GUARD": ("transaction",),
+    "IN_FLIGHT": ("accepted",),
+    "DIALECT": ("stripe",),
+    "ENCRYPTION_KEYS": None,
+    "QUOTA": None,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The settings of one app."""
+
+    store: str | None = None  # a file in the instance folder: durable, and shared by the workers of one machine
+    methods: frozenset[str] = field(default=frozenset({"POST", "PATCH"}))  # the methods HTTP does not make repeatable
+    required: bool = False  # installing the extension must not break a client
+    guard: Guard = "lease"  # holds no connection while the view runs, so it suits every view
+    lease: timedelta = timedelta(seconds=30)  # two renewals may be missed; a crashed request is free after it
+    retention: timedelta = timedelta(hours=24)  # a day of retries, as the payment providers do
+    grace: timedelta = timedelta(hours=1)  # what has expired can be looked at a while longer
+    in_flight: InFlight = "conflict"  # a duplicate costs a worker nothing
+    wait: timedelta = timedelta(seconds=10)  # below the usual time-outs of clients and proxies
+    dialect: Literal["ietf"] = "ietf"  # the draft's statuses, problem documents
+    key_syntax: KeySyntax = "auto"  # the draft quotes keys, most clients do not: both are read
+    max_body: int = 4 * 1024 * 1024  # bytes: holds any form or JSON order, and bounds a worker's memory
+    docs_url: str = DOCS_URL
+    housekeeping: bool = True  # renews leases and reaps; without it somebody else must run: flask idempotency reap
+    encryption_keys: None = None
+    quota: None = None
+
+
+def read_settings(config: Mapping[str, Any]) -> Settings:
+    """Read the app's settings. Raises ConfigError, in one sentence, for a name or a value that makes no sense."""
+    prefix = "IDEMPOTENCY_"
+    given = {name.removeprefix(prefix): value for name, value in config.items() if name.startswith(prefix)}
+    known = {entry.name.upper() for entry in fields(Settings)}
+    for name in sorted(given.keys() - known):
+        near = get_close_matches(name.upper(), known, n=1)
+        hint = f"did you mean {prefix}{near[0]}?" if near else "the page “Configuration” lists them all."
+        raise ConfigError(f"{prefix}{name} is not a setting; {hint}")
+    return Settings(**{name.lower(): check(name, value, prefix) for name, value in given.items()})
+
+
+def check(name: str, value: Any, prefix: str = "") -> Any:
+    """Give the value of one setting in its proper type. Raises ConfigError, in one sentence, if it makes no sense."""
+    label = f"{prefix}{name}" if prefix else f"{name.lower()}="
+    if name in _NOT_YET and value is not None:
+        values = _NOT_YET[name]
+        if values is None or value in values:
+            shown = "" if values is None else f"{' ' if prefix else ''}{value!r}"
+            raise ConfigError(f"{label}{shown} is not available yet; leave it out.")
+    try:
+        return _CHECKS[name](value)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{label} {error}, not {_shown(name, value)}.") from None
+
+
+def _shown(name: str, value: object) -> str:
+    text = repr(value)
+    return "what was given" if name == "STORE" or "@" in text or len(text) > 100 else text  # a URL may hold a password
+
+
+def _duration(shortest: timedelta, longest: timedelta) -> Callable[[Any], timedelta]:
+    def read(value: Any) -> timedelta:
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            value = timedelta(seconds=max(-1e9, min(value, 1e9))) if value == value else None  # not-a-number
+        if not isinstance(value, timedelta) or not shortest <= value <= longest:
+            raise ValueError(f"must be a timedelta or a number of seconds from {shortest} to {longest}")
+        return value
+
+    return read
+
+
+def _one_of(values: Collection[str]) -> Callable[[Any], str]:
+    def read(value: Any) -> str:
+        if not isinstance(value, str) or value not in values:
+            raise ValueError(f"must be {' or '.join(repr(each) for each in values)}")
+        return value
+
+    return read
+
+
+def _boolean(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError("must be True or False")
+    return value
+
+
+def _methods(value: Any) -> frozenset[str]:
+    if isinstance(value, str) or not isinstance(value, Collection) or not all(isinstance(each, str) for each in value):
+        raise TypeError('must be a collection of method names like {"POST"}')
+    methods = frozenset(each.upper() for each in value)
+    if safe := methods & {"GET", "HEAD", "OPTIONS", "TRACE"}:
+        raise ValueError(
+            f"must leave out {', '.join(sorted(safe))}, which changes nothing and may be repeated as it is"
+        )
+    if not all(each.isascii() and each.isalpha() for each in methods):
+        raise ValueError('must be a collection of method names like {"POST"}')
+    return methods
+
+
+def _store(value: Any) -> str | None:
+    if value is not None and (not isinstance(value, str) or not value):
+        raise TypeError("must be a URL like postgresql://user:password@host/database")
+    return value
+
+
+def _size(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError("must be a number of bytes, 1 or more")
+    return value
+
+
+def _docs_url(value: Any) -> str:
+    # It stands in a header between angle brackets, and the code of a refusal is put behind it.
+    if not isinstance(value, str) or not re.fullmatch(r"https?://[0-9A-Za-z][!$-;=?-Z_a-z~]*", value):
+        raise ValueError("must be an absolute http or https URL without a fragment")
+    return value
+
+
+def _nothing(value: Any) -> None:
+    return None
+
+
+_CHECKS: dict[str, Callable[[Any], Any]] = {
+    "STORE": _store,
+    "METHODS": _methods,
+    "REQUIRED": _boolean,
+    "GUARD": _one_of(get_args(Guard)),
+    "LEASE": _duration(SHORTEST, LONGEST_LEASE),
+    "RETENTION": _duration(SHORTEST, LONGEST_RETENTION),
+    "GRACE": _duration(timedelta(0), LONGEST_RETENTION),
+    "IN_FLIGHT": _one_of(get_args(InFlight)),
+    "WAIT": _duration(timedelta(0), LONGEST_WAIT),
+    "DIALECT": _one_of(("ietf",)),
+    "KEY_SYNTAX": _one_of(get_args(KeySyntax)),
+    "MAX_BODY": _size,
+    "DOCS_URL": _docs_url,
+    "HOUSEKEEPING": _boolean,
+    "ENCRYPTION_KEYS": _nothing,
+    "QUOTA": _nothing,
+}

@@ -1,0 +1,33 @@
+"""One signal for every outcome, sent by the app with the record's reference: never a key, never a body.
+
+A receiver cannot change what happens to the request: whatever it raises is logged and goes no further.
+"""
+
+import logging
+
+from blinker import NamedSignal, Namespace
+
+log = logging.getLogger("flask_idempotency")
+_namespace = Namespace()
+
+claimed = _namespace.signal("claimed", "A request was given the right to run. With: reference, attempt.")
+replayed = _namespace.signal("replayed", "A request was answered from the snapshot. With: reference, status.")
+refused = _namespace.signal("refused", "A request was refused. With: reference or None, problem, status.")
+completed = _namespace.signal(
+    "completed", "A run ended with an answer that is kept. With: reference, status, body_kept."
+)
+released = _namespace.signal("released", "A run ended with nothing to keep; the next attempt runs. With: reference.")
+taken_over = _namespace.signal("taken_over", "An attempt took a lease over that had run out. With: reference, attempt.")
+claim_lost = _namespace.signal("claim_lost", "A run came back after another had taken over. With: reference.")
+quarantined = _namespace.signal("quarantined", "A request met a record that only a person can settle. With: reference.")
+reaped = _namespace.signal("reaped", "Expired records were deleted. With: count.")
+
+
+def tell(signal: NamedSignal, app: object, **facts: object) -> None:
+    """Send a signal; what a receiver raises is logged, for a listener must not turn a success into an error."""
+    if not signal.receivers:
+        return
+    try:
+        signal.send(app, **facts)  # type: ignore[arg-type]  # blinker reads one name of its own among ours
+    except Exception:
+        log.exception("a receiver of the signal %s failed", signal.name)
