@@ -1,0 +1,516 @@
+"""The story of a request: opened, run or answered at once, settled, and in the worst case abandoned."""
+
+import logging
+from collections.abc import Awaitable, Callable, Collection, Iterable
+from datetime import timedelta
+from functools import wraps
+from inspect import isclass, iscoroutinefunction
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
+
+import click
+from flask import Flask, Request, Response, after_this_request, current_app, got_request_exception, request
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError
+
+from flask_idempotency import errors, scopes, signals
+from flask_idempotency.cli import commands
+from flask_idempotency.core.decision import Refuse, Replay, Run, decide
+from flask_idempotency.core.keeping import is_final
+from flask_idempotency.core.record import Busy, Claim, Finished, Quarantined, Record, Settled
+from flask_idempotency.core.reference import Reference, reference_of
+from flask_idempotency.core.snapshot import Answer, NotKept
+from flask_idempotency.errors import (
+    ClaimLost,
+    ConfigError,
+    IdempotencyError,
+    OutcomeUnknown,
+    RequestInFlight,
+    RequestRefused,
+    StoreUnavailable,
+)
+from flask_idempotency.housekeeping import Housekeeper
+from flask_idempotency.http import exchange, problem
+from flask_idempotency.http.capture import capture, mark_first, restore, with_fresh_headers
+from flask_idempotency.http.exchange import Exchange, Made
+from flask_idempotency.http.forms import idempotency_field
+from flask_idempotency.http.reading import Reading, may_have_key, read
+from flask_idempotency.policy import (
+    DEFAULT,
+    EXEMPT,
+    MARK,
+    FingerprintFunction,
+    Keep,
+    Options,
+    Policy,
+    ScopeFunction,
+    is_question,
+    make_options,
+)
+from flask_idempotency.publishing import describe
+from flask_idempotency.settings import Guard, InFlight, read_settings
+from flask_idempotency.state import NAME, State, current_state
+from flask_idempotency.stores import Store, open_store
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
+
+FIRST_LOOK, LONGEST_PAUSE = 0.02, 0.25  # seconds between two looks of a waiter whose holder is in another process
+
+log = logging.getLogger("flask_idempotency")
+View = TypeVar("View", bound=Callable[..., Any])
+
+
+class Idempotency:
+    """Makes an app's write endpoints safe to retry.
+
+    ``scope`` says who is asking: a function without arguments; ``flask_idempotency.scopes`` has ready-made ones.
+    ``db``: the app's Flask-SQLAlchemy object; records live in the app's own database.
+    ``store``: any Store. With neither, ``IDEMPOTENCY_STORE`` is a URL, by default a SQLite file in the instance folder.
+    Arguments given to :meth:`init_app` win over those given here. Nothing of an app is kept on this object.
+    """
+
+    def __init__(
+        self,
+        app: Flask | None = None,
+        *,
+        db: Any = None,
+        store: Store | None = None,
+        scope: ScopeFunction | None = None,
+    ) -> None:
+        self._db, self._store, self._scope = db, store, scope
+        if app is not None:
+            self.init_app(app)
+
+    def init_app(
+        self, app: Flask, *, db: Any = None, store: Store | None = None, scope: ScopeFunction | None = None
+    ) -> None:
+        """Protect an app. Raises ConfigError, in one sentence, for anything that makes no sense."""
+        if NAME in app.extensions:
+            raise ConfigError("This app has an Idempotency already; call init_app once for each app.")
+        db = self._db if db is None else db
+        store = self._store if store is None else store
+        scope = self._scope if scope is None else scope
+        if scope is None or not is_question(scope):
+            ready = ", ".join(f"scopes.{name}" for name in scopes.__all__).replace("_field", '_field("user_id")')
+            raise ConfigError(f"Say who is asking: scope= takes a function without arguments, or one of {ready}.")
+        settings = read_settings(app.config)
+        if store is not None and (db is not None or settings.store is not None):
+            raise ConfigError("Name one place for the records: store=, db= or IDEMPOTENCY_STORE.")
+        if store is None:
+            store = open_store(_store_url(app, db, settings.store))
+        elif not callable(getattr(store, "claim", None)):
+            raise ConfigError("store= must be a store; the URL of one belongs in IDEMPOTENCY_STORE.")
+
+        def tell(signal: Any, **facts: object) -> None:
+            signals.tell(signal, app, **facts)
+
+        housekeeper = Housekeeper(store, settings.grace, tell, enabled=settings.housekeeping)
+        app.extensions[NAME] = State(settings, store, scope, housekeeper)
+        app.url_value_preprocessor(_listen)
+        app.before_request(_open_undecorated)
+        app.after_request(_settle)
+        got_request_exception.connect(_note_failure, app)
+        app.wsgi_app = _with_safety_net(app)  # type: ignore[assignment, method-assign]  # the documented way
+        app.jinja_env.globals["idempotency_field"] = idempotency_field
+        app.cli.add_command(commands)
+        _check_at_start(store)
+
+    def describe(self) -> dict[str, Any]:
+        """Give the current app's rules as plain data: a page about keys, and an OpenAPI fragment, are made from it."""
+        return describe(current_state())
+
+
+@overload
+def idempotent(view: View, /) -> View: ...
+
+
+@overload
+def idempotent(
+    *,
+    required: bool | None = None,
+    guard: Guard | None = None,
+    retention: timedelta | None = None,
+    lease: timedelta | None = None,
+    in_flight: InFlight | None = None,
+    scope: ScopeFunction | None = None,
+    fingerprint: FingerprintFunction | None = None,
+    keep: Keep | None = None,
+    methods: Collection[str] | None = None,
+) -> Callable[[View], View]: ...
+
+
+def idempotent(view: Any = None, /, **given: Any) -> Any:
+    """Protect a view where this decorator stands: put it below ``@login_required``, and a replay is authorised like a
+    first run. What is left out is as the app's settings say.
+    """
+    options = make_options(**given)
+
+    def decorate(view: Any) -> Any:
+        if not callable(view) or isclass(view):
+            raise ConfigError("@idempotent decorates a function; a class-based view has decorators = [idempotent].")
+        if getattr(view, MARK, None) is not None:
+            raise ConfigError("A view is decorated with @idempotent or @exempt, and once; take one of them away.")
+        if iscoroutinefunction(view):
+
+            @wraps(view)
+            async def protected(*args: Any, **kwargs: Any) -> Any:
+                answer = _open(options)
+                return await cast(Awaitable[Any], view(*args, **kwargs)) if answer is None else answer
+
+        else:
+
+            @wraps(view)
+            def protected(*args: Any, **kwargs: Any) -> Any:
+                answer = _open(options)
+                return view(*args, **kwargs) if answer is None else answer
+
+        setattr(protected, MARK, options)
+        return protected
+
+    return decorate if view is None else decorate(view)
+
+
+def exempt(view: View) -> View:
+    """Leave a view alone: its requests run as if the extension were not there."""
+    if isinstance(getattr(view, MARK, None), Options):
+        raise ConfigError("A view is decorated with @idempotent or @exempt, and once; take one of them away.")
+    setattr(view, MARK, EXEMPT)
+    return view
+
+
+def reference() -> Reference | None:
+    """Give the reference of the current request's record, to show to people; None without a key."""
+    return exchange.reference_in(request.environ)
+
+
+# -- a request's way -------------------------------------------------------------------------------------------------
+
+
+def _listen(_: str | None, __: dict[str, Any] | None) -> None:
+    """Be the first to see the answer of a request that may have a key (``url_value_preprocessor``).
+
+    Whoever else sees it may raise, and what the view did must be known by then.
+    """
+    if may_have_key(request):
+        after_this_request(_note_answer)
+
+
+def _open_undecorated() -> Response | None:
+    """Open, before the view, a request to a view that says nothing about itself (``before_request``)."""
+    state, asked = current_state(), _this_request()
+    settings, endpoint = state.settings, asked.endpoint
+    if endpoint is None or asked.method not in settings.methods or not (settings.required or may_have_key(asked)):
+        return None
+    if state.options_of(endpoint, asked.method) is not None:
+        return None  # it opens where its decorator stands, or not at all
+    return _open(DEFAULT)
+
+
+def _open(options: Options) -> Response | None:
+    """Decide a request's course: None to run the view, an answer to replay, or a refusal that is raised."""
+    state = current_state()
+    policy = state.policy(options)
+    if request.method not in policy.methods:
+        return None
+    if exchange.peek(request.environ) is not None:
+        raise IdempotencyError(
+            "One request, one claim: a protected view was called inside another; call what it does instead,"
+            " and use functools.wraps in every decorator above @idempotent."
+        )
+    known: Reference | None = None
+    reading: Reading | None = None
+    course: Run | Replay | Refuse
+    try:
+        reading = read(_this_request(), policy, state.settings)
+        if reading is None:
+            return None
+        known = reference_of(reading.asked.id)
+        course = _decide(state, policy, reading)
+    except RequestRefused as error:
+        course = Refuse(error)
+        if error.reference is not None:
+            known = Reference(error.reference)
+    exchange.put(request.environ, Exchange(state, course, policy, known, reading))
+    match course:
+        case Run(claim):
+            _begin(state, policy, claim)
+            return None
+        case Replay(snapshot):
+            _tell(signals.replayed, reference=known, status=snapshot.status)
+            return restore(snapshot, request, str(known), current_app.response_class())
+        case Refuse(refusal):
+            raise _dressed(state, refusal, known)
+
+
+def _decide(state: State, policy: Policy, reading: Reading) -> Run | Replay | Refuse:
+    """Ask the store for the claim, and if the policy says so, wait for the holder to be done with it."""
+    patience = state.settings.wait.total_seconds() if policy.in_flight == "wait" else 0.0
+    deadline, pause = monotonic() + patience, FIRST_LOOK
+    while True:
+        asked, found = _claim(state.ready_store(), policy, reading)
+        course = decide(found, asked)
+        match course:
+            case Refuse(RequestInFlight()) if (left := deadline - monotonic()) > 0:
+                state.doorbell.wait(reading.asked.id, min(pause, left))
+                pause = min(pause * 1.5, LONGEST_PAUSE)
+            case _:
+                if pause > FIRST_LOOK:
+                    state.doorbell.ring(reading.asked.id)  # who waits beside us looks again too
+                return course
+
+
+def _claim(store: Store, policy: Policy, reading: Reading) -> tuple[Any, Claim | Busy | Settled]:
+    """Claim; a record made by other rules is asked for again by its own, so that an upgrade refuses nobody."""
+    asked = reading.asked
+    found = store.claim(asked, policy.lease)
+    if not isinstance(found, Claim) and (again := reading.by_rules_of(found.fingerprint)) is not asked:
+        return again.fingerprint, store.claim(again, policy.lease)
+    return asked.fingerprint, found
+
+
+def _begin(state: State, policy: Policy, claim: Claim) -> None:
+    """Look after the claim while the view runs."""
+    state.housekeeper.watch(claim, policy.lease)
+    known = reference_of(claim.id)
+    if claim.taken_over:
+        log.warning("taken_over: %s, attempt %d", known, claim.attempt)
+        _tell(signals.taken_over, reference=known, attempt=claim.attempt)
+    _tell(signals.claimed, reference=known, attempt=claim.attempt)
+
+
+def _note_answer(response: Response) -> Response:
+    """Remember what the view made, before another hook can spoil it: a success is never run again."""
+    found = exchange.peek(request.environ, current_state())
+    if found is not None and isinstance(found.course, Run):
+        _note(found, response)
+    return response
+
+
+def _note(found: Exchange, response: Response) -> None:
+    if found.made is None and not found.failed:
+        found.made = Made(response, response.status_code, _is_kept(found.policy, response))
+
+
+def _note_failure(_: Flask, **__: Any) -> None:
+    """Remember that an exception went unhandled: the page Flask makes of it is nobody's answer."""
+    found = exchange.peek(request.environ, current_state())
+    if found is not None:
+        found.failed = True
+
+
+def _settle(response: Response) -> Response:
+    """Settle a request once its answer is made (``after_request``)."""
+    found = exchange.pop(request.environ, current_state()) if exchange.is_taken(request.environ) else None
+    match found:
+        case None:
+            pass
+        case Exchange(course=Run(claim), reference=str(known), reading=Reading() as reading):
+            _note(found, response)  # where the key came to light too late for us to be the first
+            try:
+                _conclude(found, claim, None if found.failed else response)
+            except ClaimLost:
+                return _answer_like_a_duplicate(reading, response)
+            except OutcomeUnknown as refusal:
+                return _refusal_as_answer(refusal, known, response)
+            return mark_first(response, known)
+        case Exchange(course=Replay(snapshot), reference=str(known), failed=False):
+            return restore(snapshot, request, known, response)  # the other hooks have been over it
+        case Exchange(course=Refuse(refusal), failed=False):
+            return problem.mark(response, refusal, current_state().settings.docs_url)
+    return response
+
+
+def _with_safety_net(app: Flask) -> "WSGIApplication":
+    """Wrap an app's ``wsgi_app``, so that a run ends with its request whatever happens inside.
+
+    Not in ``teardown_request``: another function's error there would keep ours from running, and a copied request
+    context, handed to a thread, is torn down while the view still runs.
+    """
+    wsgi_app = app.wsgi_app
+
+    def serve(environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
+        try:
+            return wsgi_app(environ, start_response)
+        finally:
+            found = exchange.pop(environ, app.extensions[NAME])
+            if found is not None:
+                _abandon(app, found)
+
+    return serve
+
+
+def _abandon(app: Flask, found: Exchange) -> None:
+    """Settle a run that nothing else settled: a hook raised, or the worker is being stopped."""
+    match found:
+        case Exchange(course=Run(claim)):
+            try:
+                with app.app_context():
+                    _conclude(found, claim, None)
+            except (ClaimLost, OutcomeUnknown):
+                pass  # it has been told; there is no answer to give
+            except Exception:
+                # Another exception may be in flight; raising here would hide the one that matters.
+                log.exception("could not settle %s", found.reference)
+
+
+def _conclude(found: Exchange, claim: Claim, sent: Response | None) -> None:
+    """End a run: store its answer, as it is sent if it is sent, or end its lease.
+
+    Raises ClaimLost if somebody took over, OutcomeUnknown if the answer could not be stored.
+    """
+    state = current_state()
+    try:
+        if found.made is None or not found.made.is_kept:
+            _release(state, claim)
+        else:
+            _complete(state, found, claim, _captured(found.policy, found.made, sent, state.settings.max_body))
+    finally:
+        state.doorbell.ring(claim.id)
+
+
+def _complete(state: State, found: Exchange, claim: Claim, answer: Answer) -> None:
+    try:
+        state.store.complete(claim, answer, found.policy.retention)
+    except ClaimLost:
+        state.housekeeper.let_go(claim)
+        log.warning("claim_lost: %s was taken over while it ran", found.reference)
+        _tell(signals.claim_lost, reference=found.reference)
+        raise
+    except Exception as error:
+        # Whatever it was, the work is done: it must not be answered as if nothing had been run. Of the error only the
+        # name is told: a database's own words may quote the row.
+        trouble = type(error).__name__
+        log.error("outcome_unknown: the answer of %s could not be stored yet: %s", found.reference, trouble)
+        state.housekeeper.finish_later(claim, answer, found.policy.retention)
+        raise OutcomeUnknown(retry_after=getattr(error, "retry_after", None)) from error
+    state.housekeeper.let_go(claim)
+    _tell(signals.completed, reference=found.reference, status=answer.status, body_kept=not isinstance(answer, NotKept))
+
+
+def _release(state: State, claim: Claim) -> None:
+    state.housekeeper.let_go(claim)
+    try:
+        state.store.release(claim)
+    except Exception as error:  # noqa: BLE001  # the answer goes out all the same, for nothing is kept of it
+        log.warning("could not end the lease of %s; it will run out: %s", reference_of(claim.id), type(error).__name__)
+    else:
+        _tell(signals.released, reference=reference_of(claim.id))
+
+
+def _answer_like_a_duplicate(reading: Reading, response: Response) -> Response:
+    """Answer a run that lost its claim: what the new owner has stored, or that it is still at it."""
+    known = reference_of(reading.asked.id)
+    course: Run | Replay | Refuse
+    try:
+        match current_state().store.find(reading.asked.id):
+            case Record(condition=Finished() | Quarantined()) as record:
+                course = decide(Settled(record), reading.by_rules_of(record.asked.fingerprint).fingerprint)
+            case _:
+                course = Refuse(RequestInFlight(retry_after=1))
+    except StoreUnavailable as error:
+        course = Refuse(OutcomeUnknown(retry_after=error.retry_after))  # not "nothing was run": the view was
+    match course:
+        case Replay(snapshot):
+            _tell(signals.replayed, reference=known, status=snapshot.status)
+            return restore(snapshot, request, known, with_fresh_headers(current_app.response_class(), response))
+        case Refuse(refusal):
+            return _refusal_as_answer(refusal, known, response)
+        case Run():
+            raise AssertionError("a settled record is not run")
+
+
+def _is_kept(policy: Policy, response: Response) -> bool:
+    """Say whether an answer is final, by the view's own rule or the default one."""
+    keep = policy.keep
+    if keep is None:
+        return is_final(response.status_code)
+    if not callable(keep):
+        return response.status_code in keep
+    try:
+        return bool(keep(response))
+    except Exception:
+        log.exception("keep= failed; the default rule decides")
+        return is_final(response.status_code)
+
+
+def _captured(policy: Policy, made: Made, sent: Response | None, limit: int) -> Answer:
+    """Take an answer down as it is sent, or if other hooks have spoilt it, as the view made it."""
+    for response in (sent, made.response):
+        if response is None or not (response.status_code == made.status or _is_kept(policy, response)):
+            continue
+        try:
+            return capture(response, limit)
+        except Exception:
+            log.exception("an answer could not be read; it is finished without its body")
+            break  # what has been read of it cannot be read again
+    return NotKept(made.status)
+
+
+# -- saying so -------------------------------------------------------------------------------------------------------
+
+
+def _dressed(state: State, refusal: RequestRefused, known: Reference | None) -> RequestRefused:
+    """Give a refusal its reference and its document, and tell of it."""
+    refusal.reference = refusal.reference or known
+    if refusal.retryable:
+        refusal.retry_after = max(1, refusal.retry_after or 1)
+    refusal.response = problem.render(refusal, state.settings.docs_url)
+    _tell(signals.refused, reference=refusal.reference, problem=refusal.problem, status=refusal.code)
+    if isinstance(refusal, errors.Quarantined):
+        _tell(signals.quarantined, reference=refusal.reference)
+    return refusal
+
+
+def _refusal_as_answer(refusal: RequestRefused, known: Reference, response: Response) -> Response:
+    """Make the answer of a refusal where it is too late to raise it; the app's own handler is asked as ever."""
+    state = current_state()
+    answer = current_app.make_response(current_app.handle_http_exception(_dressed(state, refusal, known)))
+    return problem.mark(with_fresh_headers(answer, response), refusal, state.settings.docs_url)
+
+
+def _this_request() -> Request:
+    return request._get_current_object()  # type: ignore[attr-defined, no-any-return]  # the documented way
+
+
+def _tell(signal: Any, **facts: object) -> None:
+    signals.tell(signal, current_app._get_current_object(), **facts)  # type: ignore[attr-defined]  # the documented way
+
+
+# -- setting up ------------------------------------------------------------------------------------------------------
+
+
+def _store_url(app: Flask, db: Any, url: str | None) -> str | URL:
+    if db is not None and url is not None:
+        raise ConfigError("Name one place for the records: db= or IDEMPOTENCY_STORE.")
+    if db is not None:
+        try:
+            with app.app_context():
+                return cast(URL, db.engine.url)
+        except (RuntimeError, KeyError, AttributeError):
+            raise ConfigError(
+                "db= must be a Flask-SQLAlchemy object of this app; call db.init_app(app) first."
+            ) from None
+    if url is None:
+        return URL.create("sqlite", database=str(Path(app.instance_path) / "idempotency.sqlite"))
+    try:
+        given = make_url(url)
+    except (ArgumentError, ValueError):
+        return url  # open_store says what is wrong with it
+    if given.get_backend_name() == "sqlite" and given.database and given.database != ":memory:":
+        return given.set(database=str(Path(app.instance_path) / given.database))
+    return given
+
+
+def _check_at_start(store: Store) -> None:
+    """Say at once what is wrong with the store. Nothing is raised: making the table needs an app too."""
+    context = click.get_current_context(silent=True)
+    if context is not None and context.info_name != "run":
+        return
+    try:
+        store.check()
+    except ConfigError as error:
+        log.error("%s", error)
+    except StoreUnavailable:
+        log.error("The store cannot be reached at start; protected requests get 503 until it can.")

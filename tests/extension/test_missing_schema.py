@@ -1,0 +1,117 @@
+"""A store that is not set up: one sentence at start, 503 until it is, and then it works without a restart."""
+
+import logging
+import subprocess
+import sys
+import textwrap
+
+import click
+import pytest
+from flask import Flask
+
+from flask_idempotency import Idempotency, scopes
+from flask_idempotency.errors import StoreUnavailable
+from flask_idempotency.stores import open_store
+from flask_idempotency.stores.memory import MemoryStore
+from tests.apps.shop import Shop
+from tests.fixtures.processes import ROOT
+
+MISSING = "The table idempotency_record does not exist; make it with: flask idempotency init"
+
+
+@pytest.fixture
+def make_bare(postgres_url):
+    """Shops over a PostgreSQL database without the table."""
+    stores = []
+
+    def make():
+        stores.append(open_store(postgres_url))
+        return Shop(stores[-1])
+
+    yield make
+    for store in stores:
+        store.close()
+
+
+def ours(caplog):
+    return [(record.levelno, record.message) for record in caplog.records if record.name == "flask_idempotency"]
+
+
+def test_a_missing_table_is_one_sentence_in_the_log_at_start(make_bare, caplog):
+    make_bare()
+
+    assert ours(caplog) == [(logging.ERROR, MISSING)]
+
+
+@pytest.mark.parametrize(("command", "said"), [("run", True), ("init", False), ("shell", False)])
+def test_a_command_other_than_run_is_not_told_at_start(make_bare, caplog, command, said):
+    with click.Context(click.Command(command), info_name=command):
+        make_bare()
+
+    assert bool(ours(caplog)) == said
+
+
+@pytest.mark.parametrize("path", ["/orders", "/plain"])
+def test_until_init_requests_get_503_and_then_it_works_without_a_restart(make_bare, caplog, path):
+    shop = make_bare()
+    caplog.clear()
+
+    before = [shop.send(path) for _ in range(2)]
+    without_a_key = shop.send(path, None)
+    made = shop.app.test_cli_runner().invoke(args=["idempotency", "init"])
+    after = [shop.send(path) for _ in range(2)]
+
+    assert [(answer.status_code, answer.json["code"]) for answer in before] == [(503, "store-unavailable")] * 2
+    assert int(before[0].headers["Retry-After"]) >= 1
+    assert without_a_key.status_code == 201
+    assert (logging.CRITICAL, MISSING) in ours(caplog)
+    assert made.output == "The store is ready.\n"
+    assert [answer.status_code for answer in after] == [201, 201]
+    assert (after[1].headers["Idempotent-Replayed"], shop.n) == ("true", 2)
+
+
+def test_a_store_that_cannot_be_reached_at_start_is_one_sentence_and_no_error(caplog):
+    class Down(MemoryStore):
+        def check(self):
+            raise StoreUnavailable
+
+    app = Flask("down")
+
+    Idempotency(app, store=Down(), scope=scopes.everyone)
+
+    assert ours(caplog) == [
+        (logging.ERROR, "The store cannot be reached at start; protected requests get 503 until it can.")
+    ]
+
+
+def test_a_store_in_order_says_nothing(caplog, shop):
+    assert ours(caplog) == []
+
+
+def test_flask_idempotency_init_can_be_run_from_a_shell(postgres_url, tmp_path):
+    (tmp_path / "wsgi.py").write_text(
+        textwrap.dedent("""
+            import os
+            from flask import Flask
+            from flask_idempotency import Idempotency, scopes
+
+            app = Flask(__name__)
+            app.config["IDEMPOTENCY_STORE"] = os.environ["STORE"]
+            Idempotency(app, scope=scopes.everyone)
+        """)
+    )
+
+    def flask(*arguments):
+        command = [sys.executable, "-m", "flask", "--app", tmp_path / "wsgi.py", "idempotency", *arguments]
+        run = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env={"STORE": postgres_url, "PYTHONPATH": str(ROOT), "PATH": ""},
+        )
+        return run.returncode, run.stdout, run.stderr
+
+    assert flask("check") == (1, "", f"Error: {MISSING}\n")
+    assert flask("init") == (0, "The store is ready.\n", "")
+    assert flask("check") == (0, "The store can be used.\n", "")

@@ -1,0 +1,176 @@
+"""Every IDEMPOTENCY_* setting: what it takes, and the one sentence for what it does not."""
+
+import re
+from dataclasses import fields
+from datetime import timedelta
+from math import inf, nan
+
+import pytest
+from flask import Flask
+
+from flask_idempotency import Idempotency, scopes
+from flask_idempotency.errors import ConfigError
+from flask_idempotency.settings import Settings, read_settings
+from flask_idempotency.stores.memory import MemoryStore
+
+NAMES = [entry.name.upper() for entry in fields(Settings)]
+BAD_DURATIONS = [
+    0,
+    -1,
+    0.5,
+    "30",
+    None,
+    True,
+    nan,
+    inf,
+    -inf,
+    10**400,
+    -(10**400),
+    timedelta(0),
+    timedelta(days=40000),
+    [1],
+    1j,
+]
+BAD_CHOICES = ["", "nonsense", None, 1, True, [], ["auto"], b"auto"]
+BAD_BOOLEANS = ["true", "True", 1, 0, None, "no", []]
+MALFORMED = {
+    "STORE": [42, "", b"x", ["x"], True],
+    "METHODS": ["POST", 1, None, [1], ["GET"], ["post", "HEAD"], ["OPTIONS"], ["TRACE"], [""], ["P OST"], ["PÖST"], b"POST"],
+    "REQUIRED": BAD_BOOLEANS,
+    "GUARD": BAD_CHOICES,
+    "LEASE": [*BAD_DURATIONS, timedelta(days=2)],
+    "RETENTION": BAD_DURATIONS,
+    "GRACE": [-1, "60", None, True, nan, -inf, timedelta(days=40000)],
+    "IN_FLIGHT": BAD_CHOICES,
+    "WAIT": [-1, "10", None, True, nan, inf, 301],
+    "DIALECT": BAD_CHOICES,
+    "KEY_SYNTAX": BAD_CHOICES,
+    "MAX_BODY": [0, -1, "4096", None, True, 1.5, inf],
+    "DOCS_URL": [
+        "", "docs", "/docs", "about:blank", "ftp://x", "http://", "https:///docs", "https://x/#a", "https://é.example",
+        "https://x/\n", "https://x/a b", "https://x/>", 'https://x/"', "http://[bad", "javascript:alert(1)", None, 1, b"https://x",
+    ],
+    "HOUSEKEEPING": BAD_BOOLEANS,
+    "ENCRYPTION_KEYS": ["s3cret", ["s3cret"], b"s3cret", {}, False],
+    "QUOTA": [{"records": 1, "bytes": 1}, 1, "x", {}, False],
+}  # fmt: skip
+ACCEPTED = {
+    "STORE": [None, "memory://", "sqlite:///x.db", "postgresql://user:s3cret@host/db"],
+    "METHODS": [["POST"], {"put", "delete"}, ("PATCH",), frozenset(), ["PROPFIND"]],
+    "REQUIRED": [True, False],
+    "GUARD": ["lease"],
+    "LEASE": [1, 30.5, timedelta(days=1)],
+    "RETENTION": [1, timedelta(days=3650), 86400],
+    "GRACE": [0, timedelta(0), 1],
+    "IN_FLIGHT": ["conflict", "wait"],
+    "WAIT": [0, 0.5, 300, timedelta(minutes=5)],
+    "DIALECT": ["ietf"],
+    "KEY_SYNTAX": ["auto", "strict", "opaque"],
+    "MAX_BODY": [1, 1 << 40],
+    "DOCS_URL": ["https://x", "http://localhost:8000/errors.html?lang=en"],
+    "HOUSEKEEPING": [True, False],
+    "ENCRYPTION_KEYS": [None],
+    "QUOTA": [None],
+}
+NOT_YET = [
+    ("GUARD", "transaction"),
+    ("IN_FLIGHT", "accepted"),
+    ("DIALECT", "stripe"),
+    ("ENCRYPTION_KEYS", ["s3cret"]),
+    ("QUOTA", {"records": 1000}),
+]
+
+
+def refusal(**settings):
+    app = Flask("refused")
+    app.config.update(settings)
+    with pytest.raises(ConfigError) as caught:
+        Idempotency(app, scope=scopes.everyone)
+    return str(caught.value)
+
+
+def test_every_setting_is_in_these_tables():
+    assert set(MALFORMED) == set(ACCEPTED) == set(NAMES)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [(name, value) for name in NAMES for value in MALFORMED[name]], ids=lambda each: ascii(each)[:40]
+)
+def test_a_malformed_value_is_refused_in_one_sentence(name, value):
+    sentence = refusal(**{f"IDEMPOTENCY_{name}": value})
+
+    assert re.fullmatch(rf"IDEMPOTENCY_{name} [^\n]+\.", sentence)
+    assert "s3cret" not in sentence
+    assert len(sentence) < 250
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [(name, value) for name in NAMES for value in ACCEPTED[name]], ids=lambda each: ascii(each)[:40]
+)
+def test_a_sensible_value_is_accepted(name, value):
+    settings = read_settings({f"IDEMPOTENCY_{name}": value})
+
+    read = getattr(settings, name.lower())
+    if name in ("LEASE", "RETENTION", "GRACE", "WAIT"):
+        assert read == (value if isinstance(value, timedelta) else timedelta(seconds=value))
+    elif name == "METHODS":
+        assert read == {method.upper() for method in value}
+    else:
+        assert read == value
+
+
+@pytest.mark.parametrize(("name", "value"), NOT_YET, ids=[name for name, _ in NOT_YET])
+def test_what_is_not_built_yet_is_refused_as_such(name, value):
+    sentence = refusal(**{f"IDEMPOTENCY_{name}": value})
+
+    assert re.fullmatch(rf"IDEMPOTENCY_{name}( '\w+')? is not available yet; leave it out\.", sentence)
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("IDEMPOTENCY_LEASES", "IDEMPOTENCY_LEASE"),
+        ("IDEMPOTENCY_RETENSION", "IDEMPOTENCY_RETENTION"),
+        ("IDEMPOTENCY_lease", "IDEMPOTENCY_LEASE"),
+        ("IDEMPOTENCY_INFLIGHT", "IDEMPOTENCY_IN_FLIGHT"),
+        ("IDEMPOTENCY_STORE_URL", "IDEMPOTENCY_STORE"),
+    ],
+)
+def test_a_misspelt_name_is_refused_with_a_guess(name, near):
+    assert refusal(**{name: "s3cret"}) == f"{name} is not a setting; did you mean {near}?"
+
+
+@pytest.mark.parametrize("name", ["IDEMPOTENCY_XYZZY", "IDEMPOTENCY_"])
+def test_an_unknown_name_is_refused_with_the_page_that_lists_them(name):
+    assert refusal(**{name: "s3cret"}) == f"{name} is not a setting; the page “Configuration” lists them all."
+
+
+def test_a_url_given_to_another_setting_is_not_repeated():
+    assert "s3cret" not in refusal(IDEMPOTENCY_LEASE="postgresql://user:s3cret@host/db")
+    assert "s3cret" not in refusal(IDEMPOTENCY_DOCS_URL="https://user:s3cret@host/#x")
+
+
+def test_the_defaults_are_those_of_the_documentation():
+    defaults = read_settings({})
+
+    assert defaults == Settings()
+    assert (defaults.methods, defaults.required, defaults.in_flight) == ({"POST", "PATCH"}, False, "conflict")
+    assert (defaults.retention, defaults.lease, defaults.wait) == (
+        timedelta(hours=24),
+        timedelta(seconds=30),
+        timedelta(seconds=10),
+    )
+    assert (defaults.max_body, defaults.key_syntax, defaults.dialect) == (4 << 20, "auto", "ietf")
+
+
+def test_settings_are_read_once():
+    app = Flask("once")
+    Idempotency(app, scope=scopes.everyone, store=MemoryStore())
+    app.config["IDEMPOTENCY_REQUIRED"] = True
+    app.add_url_rule("/", "view", lambda: "ok", methods=["POST"])
+
+    assert app.test_client().post("/").status_code == 200
+
+
+def test_settings_of_others_are_left_alone():
+    assert read_settings({"IDEMPOTENT": 1, "SECRET_KEY": "x", "MY_IDEMPOTENCY_LEASE": 0}) == Settings()

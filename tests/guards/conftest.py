@@ -1,0 +1,5 @@
+"""Every guard is shown on the same app, from outside."""
+
+from tests.apps.guarded_outside import counter, gate, key, ledger, pause, records, serve
+
+__all__ = ["counter", "gate", "key", "ledger", "pause", "records", "serve"]

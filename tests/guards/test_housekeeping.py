@@ -1,0 +1,324 @@
+"""The housekeeper by itself, on a store that does as it is told: when it acts, what it gives up, and when it ends."""
+
+import gc
+import subprocess
+import sys
+import threading
+from datetime import timedelta
+
+import pytest
+
+from flask_idempotency import housekeeping, signals
+from flask_idempotency.core.record import Claim, Lease
+from flask_idempotency.core.scope import RecordId
+from flask_idempotency.core.snapshot import Snapshot
+from flask_idempotency.errors import ClaimLost, OutcomeUnknown, StoreUnavailable
+from flask_idempotency.housekeeping import Housekeeper
+from flask_idempotency.state import Doorbell
+from flask_idempotency.stores.memory import MemoryStore
+from tests.apps.shop import Shop
+from tests.fixtures.processes import ROOT, eventually
+
+LEASE = timedelta(milliseconds=30)
+ANSWER, RETENTION = Snapshot(201, (), b"done"), timedelta(days=1)
+
+
+def claim(number=0):
+    return Claim(RecordId(bytes(32)), Lease(number.to_bytes(16)), 1, taken_over=False)
+
+
+class Told:
+    """A store that counts what is asked of it, and raises what it is told to raise."""
+
+    def __init__(self):
+        self.renewed, self.completed, self.reaped = [], [], []
+        self.trouble = None
+        self.expired = 0
+
+    def renew(self, claim, lease):
+        self.renewed.append(claim)
+        self._raise()
+
+    def complete(self, claim, answer, retention):
+        self.completed.append((claim, answer, retention))
+        self._raise()
+
+    def reap(self, grace, limit):
+        count = min(limit, self.expired)
+        self.expired -= count
+        self.reaped.append(count)
+        return count
+
+    def _raise(self):
+        if self.trouble is not None:
+            raise self.trouble
+
+
+@pytest.fixture
+def store():
+    return Told()
+
+
+@pytest.fixture
+def told():
+    """The signals that were sent, with their facts."""
+    return []
+
+
+@pytest.fixture
+def keeper(store, told):
+    keeper = Housekeeper(store, timedelta(0), lambda signal, **facts: told.append((signal, facts)))
+    yield keeper
+    keeper.stop()
+
+
+@pytest.fixture(autouse=True)
+def hurried(monkeypatch):
+    """Try again at once; reap only where a test asks for it."""
+    monkeypatch.setattr(housekeeping, "TRY_AGAIN", 0.01)
+    monkeypatch.setattr(housekeeping, "REAP_EVERY", 3600.0)
+
+
+def threads():
+    return [thread for thread in threading.enumerate() if thread.name == "flask-idempotency"]
+
+
+def test_a_watched_claim_is_renewed_again_and_again_until_it_is_let_go(keeper, store):
+    keeper.watch(claim(1), LEASE)
+    keeper.watch(claim(2), LEASE)
+
+    eventually(lambda: store.renewed.count(claim(1)) > 3, what="renewals")
+    keeper.let_go(claim(1))
+    renewed = store.renewed.count(claim(1))
+    eventually(lambda: store.renewed.count(claim(2)) > renewed + 3, what="renewals of the other")
+
+    assert store.renewed.count(claim(1)) <= renewed + 1  # one may have been under way
+    assert len(threads()) == 1
+
+
+def test_a_claim_with_a_short_lease_does_not_wait_for_one_with_a_long_lease(keeper, store):
+    keeper.watch(claim(1), timedelta(hours=1))
+    keeper.watch(claim(2), LEASE)
+
+    eventually(lambda: claim(2) in store.renewed, what="a renewal")
+
+
+def test_a_claim_that_was_lost_is_not_asked_for_again(keeper, store):
+    store.trouble = ClaimLost()
+    keeper.watch(claim(1), LEASE)
+    eventually(lambda: claim(1) in store.renewed, what="a renewal")
+    store.trouble = None
+
+    keeper.watch(claim(2), LEASE)
+    eventually(lambda: store.renewed.count(claim(2)) > 3, what="renewals of the other")
+
+    assert store.renewed.count(claim(1)) == 1
+
+
+def test_a_renewal_that_failed_is_tried_again_soon_and_not_only_when_it_is_next_due(keeper, store):
+    store.trouble = StoreUnavailable()
+    keeper.watch(claim(), timedelta(seconds=1.5))
+    eventually(lambda: store.renewed, what="a renewal")
+
+    eventually(lambda: len(store.renewed) > 3, within=0.4, what="more of them")
+
+
+def test_while_the_store_is_away_the_others_are_not_tried(keeper, store, monkeypatch):
+    monkeypatch.setattr(housekeeping, "TRY_AGAIN", 0.2)
+    store.trouble = StoreUnavailable()
+
+    for number in range(50):
+        keeper.watch(claim(number), LEASE)
+    eventually(lambda: len(store.renewed) >= 2, what="a second attempt")
+
+    assert len(store.renewed) == 2
+
+
+@pytest.mark.parametrize("trouble", [OutcomeUnknown(), StoreUnavailable(), ZeroDivisionError()], ids=repr)
+def test_an_answer_that_could_not_be_stored_is_stored_when_the_store_is_back(keeper, store, told, trouble):
+    store.trouble = trouble
+    keeper.finish_later(claim(), ANSWER, RETENTION)
+    eventually(lambda: len(store.completed) > 2, what="attempts")
+
+    store.trouble = None
+    attempts = len(store.completed)
+
+    eventually(lambda: len(store.completed) > attempts, what="another attempt")
+    keeper.watch(claim(1), LEASE)
+    eventually(lambda: len(store.renewed) > 3, what="other work")
+    assert len(store.completed) <= attempts + 2  # it succeeded, and was not done again
+    assert store.completed[-1] == (claim(), ANSWER, RETENTION)
+    assert told == [(signals.completed, {"reference": "0000-0000-0000", "status": 201, "body_kept": True})]
+
+
+def test_an_answer_whose_request_was_run_again_meanwhile_is_given_up_and_told_of(keeper, store, told, caplog):
+    store.trouble = ClaimLost()
+
+    keeper.finish_later(claim(), ANSWER, RETENTION)
+
+    eventually(lambda: "claim_lost: 0000-0000-0000 was run again" in caplog.text, what="a word about it")
+    keeper.watch(claim(1), LEASE)
+    eventually(lambda: store.renewed, what="other work")
+    assert len(store.completed) == 1
+    assert told == [(signals.claim_lost, {"reference": "0000-0000-0000"})]
+
+
+def test_reaping_goes_on_batch_by_batch_and_tells_of_each(keeper, store, told, monkeypatch):
+    monkeypatch.setattr(housekeeping, "REAP_EVERY", 0.01)
+    monkeypatch.setattr(housekeeping, "REAP_AGAIN", 0.01)
+    monkeypatch.setattr(housekeeping, "BATCH", 2)
+    store.expired = 5
+
+    keeper.watch(claim(), timedelta(hours=1))
+
+    eventually(lambda: len(told) == 3, what="three batches")
+    assert told == [(signals.reaped, {"count": count}) for count in (2, 2, 1)]
+
+
+def test_a_listener_that_raises_does_not_end_the_housekeeping(store, monkeypatch, caplog):
+    monkeypatch.setattr(housekeeping, "REAP_EVERY", 0.01)
+    store.expired = 1
+
+    def fail(signal, **facts):
+        raise RuntimeError("a listener failed")
+
+    keeper = Housekeeper(store, timedelta(0), fail)
+    keeper.watch(claim(), LEASE)
+
+    eventually(lambda: "a listener failed" in caplog.text, what="a word about it")
+    before = len(store.renewed)
+    eventually(lambda: len(store.renewed) > before, what="a renewal")
+    keeper.stop()
+
+
+def test_stop_ends_the_thread_and_the_next_claim_starts_another(keeper, store):
+    keeper.watch(claim(1), LEASE)
+    keeper.stop()
+    stopped = threads()
+    keeper.watch(claim(2), LEASE)
+
+    eventually(lambda: claim(2) in store.renewed, what="a renewal")
+    assert stopped == []
+
+
+def test_the_thread_ends_after_its_app(store, monkeypatch):
+    monkeypatch.setattr(housekeeping, "REAP_EVERY", 0.01)
+    keeper = Housekeeper(store, timedelta(0), lambda signal, **facts: None)
+    keeper.watch(claim(), timedelta(hours=1))
+    assert threads()
+
+    del keeper
+    gc.collect()
+
+    eventually(lambda: not threads(), what="the end of the thread")
+
+
+def test_an_app_has_no_thread_before_its_first_claim_and_one_after_many():
+    shop = Shop(MemoryStore(), housekeeping=True)
+
+    idle = len(threads())
+    shop.send(key="not a key")
+    shop.send(key=None)
+    refused = len(threads())
+    shop.send(key="one")
+    shop.send(key="two")
+    busy = len(threads())
+    shop.app.extensions["idempotency"].housekeeper.stop()
+
+    assert (idle, refused, busy) == (0, 0, 1)
+
+
+def test_an_app_without_housekeeping_has_no_thread():
+    shop = Shop(MemoryStore(), housekeeping=False)
+
+    shop.send()
+
+    assert shop.n == 1
+    assert threads() == []
+
+
+LAST_TRY = """
+import sys
+from datetime import timedelta
+from flask_idempotency import housekeeping, signals
+from tests.guards.test_housekeeping import ANSWER, RETENTION, Told, claim
+
+class Talking(Told):
+    def complete(self, claim, answer, retention):
+        sys.stdout.write(f"stored {answer.body.decode()}\\n")
+
+housekeeping.TRY_AGAIN = 3600.0
+keeper = housekeeping.Housekeeper(Talking(), timedelta(0), lambda signal, **facts: None)
+keeper.watch(claim(1), timedelta(hours=1))
+keeper.finish_later(claim(2), ANSWER, RETENTION)
+"""
+
+
+def test_a_process_that_ends_in_order_tries_once_more_to_store_what_is_left():
+    ended = subprocess.run([sys.executable, "-c", LAST_TRY], cwd=ROOT, capture_output=True, text=True, timeout=30)
+
+    assert ended.stdout == "stored done\n", ended.stderr
+
+
+AFTER_A_FORK = """
+import os, sys
+from datetime import timedelta
+from flask_idempotency.housekeeping import Housekeeper
+from tests.fixtures.processes import eventually
+from tests.guards.test_housekeeping import LEASE, Told, claim, threads
+
+store = Told()
+keeper = Housekeeper(store, timedelta(0), lambda signal, **facts: None)
+keeper.watch(claim(1), LEASE)
+eventually(lambda: store.renewed, what="a renewal")
+child = os.fork()
+if child == 0:
+    store.renewed.clear()
+    keeper.let_go(claim(1))
+    keeper.watch(claim(2), LEASE)
+    eventually(lambda: len(store.renewed) > 3, what="renewals in the child")
+    os._exit(0 if set(store.renewed) == {claim(2)} and len(threads()) == 1 else 1)
+_, status = os.waitpid(child, 0)
+before = len(store.renewed)
+eventually(lambda: len(store.renewed) > before, what="renewals in the parent")
+sys.exit(os.waitstatus_to_exitcode(status))
+"""
+
+
+def test_a_child_that_was_forked_later_has_a_thread_and_duties_of_its_own():
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", AFTER_A_FORK]  # of forking beside threads
+
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30)
+
+    assert ended.returncode == 0, ended.stderr
+
+
+def test_a_bell_wakes_those_who_wait_for_this_record_and_is_forgotten():
+    doorbell, here, there = Doorbell(), RecordId(bytes(32)), RecordId(bytes(31) + b"1")
+    woken = []
+
+    def wait(record):
+        doorbell.wait(record, 10)
+        woken.append(record)
+
+    waiting = [threading.Thread(target=wait, args=(record,)) for record in (here, here, there)]
+    for thread in waiting:
+        thread.start()
+    eventually(lambda: sum(map(len, doorbell._bells.values())) == 3, what="three who wait")
+
+    doorbell.ring(here)
+    eventually(lambda: woken == [here, here], what="two who were woken")
+    doorbell.ring(there)
+    for thread in waiting:
+        thread.join(5)
+
+    assert woken == [here, here, there]
+    assert doorbell._bells == {}
+
+
+def test_waiting_for_a_bell_that_never_rings_leaves_nothing_behind():
+    doorbell = Doorbell()
+
+    doorbell.wait(RecordId(bytes(32)), 0.01)
+
+    assert doorbell._bells == {}

@@ -1,0 +1,1 @@
+"""Clients and servers that others have made, unchanged, against a protected app."""

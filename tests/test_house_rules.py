@@ -1,0 +1,282 @@
+"""The rules that no single module can keep alone. Each checker is shown a breach too, to know that it sees one."""
+
+import ast
+import dataclasses
+import io
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tokenize
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import flask_idempotency
+from flask_idempotency import errors
+from flask_idempotency.settings import Settings
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "flask_idempotency"
+MODULES = sorted(PACKAGE.rglob("*.py"))
+SOURCES = [*MODULES, *sorted((ROOT / "tests").rglob("*.py")), *sorted((ROOT / "docs").glob("*.py"))]
+
+
+def by_path(path):
+    return path.relative_to(ROOT).as_posix()
+
+
+# -- the public door ---------------------------------------------------------------------------------------------------
+
+
+def test_all_is_sorted_and_names_exactly_what_the_package_exports():
+    exported = {
+        name
+        for name, value in vars(flask_idempotency).items()
+        if not name.startswith("_") and not isinstance(value, ModuleType)
+    }
+
+    assert flask_idempotency.__all__ == sorted(exported)
+
+
+# -- import contracts --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def copy_of_the_package(tmp_path):
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    shutil.copytree(PACKAGE, tmp_path / "flask_idempotency", ignore=shutil.ignore_patterns("__pycache__"))
+    return tmp_path
+
+
+def lint_imports(folder):
+    """Check the contracts of the package in *folder*: it puts its working folder first on the path."""
+    tool = Path(sysconfig.get_path("scripts")) / "lint-imports"
+    return subprocess.run([tool, "--no-logo", "--no-cache"], cwd=folder, capture_output=True, text=True, timeout=60)
+
+
+def test_the_import_contracts_hold(copy_of_the_package):
+    report = lint_imports(copy_of_the_package)
+
+    assert report.returncode == 0, report.stdout + report.stderr
+
+
+@pytest.mark.parametrize(
+    ("module", "added", "complaint"),
+    [
+        ("core/key.py", "import time", "flask_idempotency.core.key -> time"),
+        ("core/key.py", "import flask", "flask_idempotency.core.key -> flask"),
+        ("core/key.py", "import flask_idempotency.stores", "flask_idempotency.core.key -> flask_idempotency.stores"),
+        ("stores/memory.py", "import werkzeug", "flask_idempotency.stores.memory -> werkzeug"),
+        ("http/reading.py", "import flask_idempotency.stores", "http.reading -> flask_idempotency.stores"),
+        ("utils.py", "", "flask_idempotency.utils"),
+    ],
+    ids=["clock in the core", "Flask in the core", "core above stores", "HTTP in a store", "store in http", "new room"],
+)
+def test_a_broken_import_contract_is_reported(copy_of_the_package, module, added, complaint):
+    with (copy_of_the_package / "flask_idempotency" / module).open("a") as source:
+        source.write(f"\n{added}\n")
+
+    report = lint_imports(copy_of_the_package)
+
+    assert report.returncode == 1, report.stdout + report.stderr
+    assert complaint in re.sub(r"\s+", " ", report.stdout)
+
+
+# -- docstrings --------------------------------------------------------------------------------------------------------
+
+
+def undocumented(tree: ast.Module) -> Iterator[str]:
+    """Name what is public and has no docstring: the module, its functions and classes, their methods."""
+    if not ast.get_docstring(tree):
+        yield "the module"
+    rooms = [("", tree)]
+    while rooms:
+        prefix, room = rooms.pop()
+        for node in room.body:
+            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) or node.name.startswith("_"):
+                continue
+            if not ast.get_docstring(node):
+                yield prefix + node.name
+            if isinstance(node, ast.ClassDef):
+                rooms.append((f"{prefix}{node.name}.", node))
+
+
+@pytest.mark.parametrize("path", MODULES, ids=by_path)
+def test_every_module_and_public_name_has_a_docstring(path):
+    assert list(undocumented(ast.parse(path.read_text("utf-8")))) == []
+
+
+def test_a_missing_docstring_is_seen_wherever_a_name_is_public():
+    source = "def run(): ...\ndef _run(): ...\nclass Store:\n    def claim(self): ...\n    def __len__(self): ...\n"
+
+    found = list(undocumented(ast.parse(source)))
+
+    assert found == ["the module", "run", "Store", "Store.claim"]
+
+
+# -- nothing that a stored value could take over -----------------------------------------------------------------------
+
+UNSAFE = {"pickle", "marshal", "shelve", "yaml"}
+SQL = re.compile(
+    r"\s*(SELECT|INSERT\s+INTO|UPDATE\s+\S+\s+SET|DELETE\s+FROM|WITH\s+\S+\s+AS|(CREATE|DROP|ALTER)\s+\w+|PRAGMA|WHERE|AND)\b"
+)
+
+
+def imported(tree: ast.Module) -> set[str]:
+    """Name the top-level packages that are imported anywhere in *tree*."""
+    names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    names |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module}
+    return {name.partition(".")[0] for name in names}
+
+
+def sql_from_pieces(tree: ast.Module) -> list[int]:
+    """Give the lines on which SQL is put together: by f-string, ``+``, ``%`` or ``format``."""
+    lines = []
+    for node in ast.walk(tree):
+        match node:
+            case ast.JoinedStr(values=[ast.Constant(value=text), *rest]) if rest:
+                pass
+            case ast.BinOp(left=ast.Constant(value=str(text)), op=ast.Add() | ast.Mod()):
+                pass
+            case ast.Call(func=ast.Attribute(value=ast.Constant(value=str(text)), attr="format")):
+                pass
+            case _:
+                continue
+        if SQL.match(text):
+            lines.append(node.lineno)
+    return lines
+
+
+@pytest.mark.parametrize("path", MODULES, ids=by_path)
+def test_no_module_unpickles_or_builds_sql_from_pieces(path):
+    tree = ast.parse(path.read_text("utf-8"))
+
+    assert imported(tree) & UNSAFE == set()
+    assert sql_from_pieces(tree) == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["import pickle", "from yaml import load", "def f():\n    import marshal as m", "import shelve.anything"],
+)
+def test_an_unsafe_import_is_seen_in_every_spelling(source):
+    assert imported(ast.parse(source)) & UNSAFE
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        'f"SELECT {column} FROM t"',
+        '"DELETE FROM t WHERE id = " + id',
+        '"UPDATE t SET a = %s" % value',
+        '"INSERT INTO {} VALUES (1)".format(table)',
+        'query + f" WHERE id = {id}"',
+    ],
+)
+def test_sql_from_pieces_is_seen_in_every_spelling(source):
+    assert sql_from_pieces(ast.parse(source)) == [1]
+
+
+# -- settings and refusals are documented ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("field", [field.name for field in dataclasses.fields(Settings)])
+def test_every_setting_is_in_the_documentation(field):
+    page = (ROOT / "docs" / "config.md").read_text("utf-8")
+
+    assert re.search(rf"\bIDEMPOTENCY_{field.upper()}\b", page)
+
+
+def refusals(root=errors.RequestRefused):
+    for refusal in root.__subclasses__():
+        if refusal.__module__ == errors.__name__:
+            yield refusal
+            yield from refusals(refusal)
+
+
+def anchors(page: str) -> set[str]:
+    """Name the places in a page that a link can lead to: targets, and headings that are one word."""
+    found = re.findall(r"^\(([\w-]+)\)=$|^#+ `?([a-z-]+)`?$", page, re.MULTILINE)
+    return {target or heading for target, heading in found}
+
+
+@pytest.mark.parametrize("refusal", list(refusals()), ids=lambda refusal: refusal.__name__)
+def test_the_link_in_every_problem_leads_somewhere(refusal):
+    page = (ROOT / "docs" / "errors.md").read_text("utf-8")
+
+    assert refusal.problem in anchors(page)
+
+
+# -- exceptions to the rules -------------------------------------------------------------------------------------------
+
+EXCEPTION = re.compile(r"#\s*(?:(?:ruff|flake8):\s*)?noqa\b|#\s*type:\s*ignore\b", re.IGNORECASE)
+EXPLAINED = re.compile(
+    r"#\s*(?:(?:ruff:\s*)?noqa:\s*[A-Z]+\d+(?:,\s*[A-Z]+\d+)*|type:\s*ignore\[[a-z-]+(?:,\s*[a-z-]+)*\])"
+    r"\s+[#-]\s*\w+\W+\w+"  # a reason is at least two words
+)
+
+
+def unexplained(source: str) -> Iterator[str]:
+    """Give each exception to a rule that does not name its code and a reason."""
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            for found in EXCEPTION.finditer(token.string):
+                if not EXPLAINED.match(token.string, found.start()):
+                    yield f"line {token.start[0]}: {token.string}"
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=by_path)
+def test_every_exception_to_a_rule_names_its_code_and_a_reason(path):
+    assert list(unexplained(path.read_text("utf-8"))) == []
+
+
+@pytest.mark.parametrize(
+    "comment",
+    [
+        "# noqa",
+        "# noqa: E501",
+        "# noqa: E501, S101",
+        "# ruff: noqa",
+        "# type: ignore",
+        "# type: ignore[arg-type]",
+        "# type: ignore  # the stubs are wrong",
+        "# noqa: E501 - a link cannot be broken  # type: ignore",
+    ],
+)
+def test_an_unexplained_exception_is_seen(comment):
+    assert len(list(unexplained(f"x = 1  {comment}\n"))) == 1
+
+
+@pytest.mark.parametrize(
+    "comment",
+    [
+        "# noqa: E501 - a link cannot be broken",
+        "# noqa: S101, E501  # a link cannot be broken",
+        "# type: ignore[arg-type, return-value]  # the stubs are wrong",
+    ],
+)
+def test_an_explained_exception_is_accepted(comment):
+    assert list(unexplained(f"x = 1  {comment}\n")) == []
+
+
+# -- what is shipped ---------------------------------------------------------------------------------------------------
+
+
+def test_the_wheel_holds_the_package_its_types_and_its_statements_and_nothing_else(tmp_path):
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True, timeout=60)
+
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        shipped = set(archive.namelist())
+
+    assert {re.split("[-/]", name)[0] for name in shipped} == {"flask_idempotency"}  # the package and its dist-info
+    wanted = {by_path(path) for path in PACKAGE.rglob("*") if path.suffix in {".py", ".typed", ".sql"}}
+    assert {name for name in shipped if name.startswith("flask_idempotency/")} == wanted
+    assert "flask_idempotency/py.typed" in shipped
+    assert any(name.endswith(".sql") for name in shipped)
