@@ -18,7 +18,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 test: $(READY) ## run every test, real databases included
-	$(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
 lint: $(READY) ## check style, types and import contracts; show the ten longest modules
 	$(BIN)/ruff check
@@ -33,7 +33,7 @@ format: $(READY) ## rewrite the code as ruff would have it
 	$(BIN)/ruff format
 
 coverage: $(READY) ## run every test and show which branches of the package none of them takes
-	$(BIN)/python -m pytest -n 2 --dist loadgroup --cov --cov-report=term $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile --cov --cov-report=term $(ARGS)
 
 bench: $(READY) ## measure what protection costs
 	$(BIN)/python -m tests.bench $(ARGS)

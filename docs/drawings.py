@@ -1,0 +1,271 @@
+"""What the pages show of the code, made from the code itself, so that neither can drift from the other.
+
+Every function here gives Markdown; the directive of its name puts it into a page. Nothing but the code is read.
+"""
+
+import ast
+import dataclasses
+import tomllib
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import timedelta
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
+from flask_idempotency import errors, signals
+from flask_idempotency.core.lifecycle import TRANSITIONS
+from flask_idempotency.policy import Options
+from flask_idempotency.settings import DOCS_URL, Settings
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "flask_idempotency"
+
+# -- the lifecycle -----------------------------------------------------------------------------------------------------
+
+BOX_WIDTH, BOX_HEIGHT = 128, 46
+COLUMN, ROW = 278, 104  # from one box to the next, across and down
+LOOP = 52  # how far a loop rises above its box
+LANE = 40  # between the lines that lead back, above or below everything else
+CORNER = 14
+
+Transitions = Mapping[tuple[str, str], str]
+Point = tuple[float, float]
+
+
+def lifecycle(transitions: Transitions = TRANSITIONS) -> str:
+    """Draw the states of a record and what leads from one to the next."""
+    edges: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for (source, event), target in transitions.items():
+        edges[str(source), str(target)].append(str(event))
+    boxes = _places(edges)
+    columns, rows = 1 + max(x for x, _ in boxes.values()), 1 + max(y for _, y in boxes.values())
+    loops = any(source == target for source, target in edges)
+    back = [edge for edge in edges if boxes[edge[1]][0] < boxes[edge[0]][0]]
+    above = [edge for edge in back if boxes[edge[0]][1] == 0]
+    below = [edge for edge in back if edge not in above]
+    top = 24 + LANE * len(above) + (LOOP + 24) * loops
+    width = COLUMN * (columns - 1) + BOX_WIDTH + 8
+    height = top + ROW * (rows - 1) + BOX_HEIGHT + LANE * len(below) + 8
+
+    centre = {
+        state: (4 + BOX_WIDTH / 2 + COLUMN * x, top + BOX_HEIGHT / 2 + ROW * y) for state, (x, y) in boxes.items()
+    }
+    parts = []
+    for (source, target), events in edges.items():
+        start, end = centre[source], centre[target]
+        if source == target:
+            path, label, anchor = _loop(start)
+        elif (source, target) in above:
+            lane = top - (LOOP + 24) * loops - LANE * above.index((source, target)) - 10
+            path, label, anchor = _back(start, end, lane, -1)
+        elif (source, target) in below:
+            lane = top + ROW * (rows - 1) + BOX_HEIGHT + LANE * (1 + below.index((source, target))) - 14
+            path, label, anchor = _back(start, end, lane, 1)
+        elif start[0] == end[0]:
+            path, label, anchor = _down(start, end)
+        else:
+            path, label, anchor = _forward(start, end)
+        names = " · ".join(f'<tspan data-event="{escape(event)}">{escape(event)}</tspan>' for event in events)
+        parts.append(
+            f'<g class="edge" data-from="{escape(source)}" data-to="{escape(target)}"><path d="{path}"/>'
+            f'<text x="{label[0]:g}" y="{label[1]:g}" text-anchor="{anchor}">{names}</text></g>'
+        )
+    for state, (x, y) in centre.items():
+        parts.append(
+            f'<g class="state state-{escape(state)}" data-state="{escape(state)}">'
+            f'<rect x="{x - BOX_WIDTH / 2:g}" y="{y - BOX_HEIGHT / 2:g}" '
+            f'width="{BOX_WIDTH}" height="{BOX_HEIGHT}" rx="9"/>'
+            f'<text x="{x:g}" y="{y + 5:g}" text-anchor="middle">{escape(state)}</text></g>'
+        )
+    words = "; ".join(f"{source}, {event}: {target}" for (source, event), target in transitions.items())
+    drawing = "\n".join(parts)  # without an empty line: there the Markdown reader would take over again
+    return f"""\
+<figure class="lifecycle">
+<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" aria-labelledby="states transitions">
+<title id="states">The states of a record</title>
+<desc id="transitions">{escape(words)}</desc>
+<defs><marker id="tip" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="8" markerHeight="8" orient="auto">
+<path d="M0 1 10 5 0 9z"/></marker></defs>
+{drawing}
+</svg>
+</figure>"""
+
+
+def _places(edges: Mapping[tuple[str, str], Sequence[str]]) -> dict[str, tuple[int, int]]:
+    """Give each state a column, as many steps as it is away from the first, and a row of its own in it."""
+    first = next(iter(edges))[0]
+    depth, line = {first: 0}, [first]
+    for state in line:
+        for source, target in edges:
+            if source == state and target not in depth:
+                depth[target] = depth[state] + 1
+                line.append(target)
+    for state in (state for edge in edges for state in edge if state not in depth):
+        depth[state] = max(depth.values()) + 1  # nothing leads there; it is shown all the same
+    rows: dict[int, int] = defaultdict(int)
+    places = {}
+    for state, column in depth.items():
+        places[state] = (column, rows[column])
+        rows[column] += 1
+    return places
+
+
+def _loop(at: Point) -> tuple[str, Point, str]:
+    x, y = at[0], at[1] - BOX_HEIGHT / 2
+    path = f"M{x - 24:g} {y:g} C{x - 52:g} {y - LOOP:g} {x + 52:g} {y - LOOP:g} {x + 24:g} {y:g}"
+    return path, (x, y - LOOP + 4), "middle"
+
+
+def _forward(start: Point, end: Point) -> tuple[str, Point, str]:
+    (x1, y1), (x2, y2) = (start[0] + BOX_WIDTH / 2, start[1]), (end[0] - BOX_WIDTH / 2, end[1])
+    if y1 == y2:
+        return f"M{x1:g} {y1:g} L{x2:g} {y2:g}", ((x1 + x2) / 2, y1 - 9), "middle"
+    bend = x1 + 34
+    turn = CORNER if y2 > y1 else -CORNER
+    path = (
+        f"M{x1:g} {y1:g} H{bend - CORNER:g} Q{bend:g} {y1:g} {bend:g} {y1 + turn:g} "
+        f"V{y2 - turn:g} Q{bend:g} {y2:g} {bend + CORNER:g} {y2:g} H{x2:g}"
+    )
+    return path, ((bend + x2) / 2 + 2, y2 - 9), "middle"
+
+
+def _down(start: Point, end: Point) -> tuple[str, Point, str]:
+    half = BOX_HEIGHT / 2 if end[1] > start[1] else -BOX_HEIGHT / 2
+    path = f"M{start[0]:g} {start[1] + half:g} L{end[0]:g} {end[1] - half:g}"
+    return path, (start[0] + 9, (start[1] + end[1]) / 2 + 5), "start"
+
+
+def _back(start: Point, end: Point, lane: float, side: int) -> tuple[str, Point, str]:
+    (x1, y1), (x2, y2) = ((x, y + side * BOX_HEIGHT / 2) for x, y in (start, end))
+    path = (
+        f"M{x1:g} {y1:g} V{lane - side * CORNER:g} Q{x1:g} {lane:g} {x1 - CORNER:g} {lane:g} "
+        f"H{x2 + CORNER:g} Q{x2:g} {lane:g} {x2:g} {lane - side * CORNER:g} V{y2:g}"
+    )
+    return path, ((x1 + x2) / 2, lane - 9), "middle"
+
+
+# -- tables ------------------------------------------------------------------------------------------------------------
+
+
+def _table(titles: Sequence[str], rows: Iterator[Sequence[str]]) -> str:
+    lines = [titles, ["---"] * len(titles), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def settings() -> str:
+    """List every setting with its default, and whether a view may choose for itself."""
+    options = {option.name for option in dataclasses.fields(Options)}
+
+    def rows() -> Iterator[Sequence[str]]:
+        for setting in dataclasses.fields(Settings):
+            name = f"IDEMPOTENCY_{setting.name.upper()}"
+            own = f"`{setting.name}=`" if setting.name in options else ""
+            yield f"{{confval}}`{name}`", as_written(setting.default), own
+
+    return _table(["setting", "default", "option of `@idempotent`"], rows())
+
+
+def as_written(value: Any) -> str:
+    """Spell a default as a person would write it into a configuration."""
+    match value:
+        case timedelta():
+            hours, seconds = divmod(value.total_seconds(), 3600)
+            return f"`timedelta(hours={hours:g})`" if not seconds else f"`timedelta(seconds={value.total_seconds():g})`"
+        case frozenset():
+            return "`{" + ", ".join(f'"{each}"' for each in sorted(value, reverse=True)) + "}`"
+        case str() if value == DOCS_URL:
+            return "this documentation’s [](errors.md)"
+        case str():
+            return f'`"{value}"`'
+        case int() if value > 1024 and value % 1024**2 == 0:
+            return f"`{value // 1024**2} * 1024 * 1024`"
+        case _:
+            return f"`{value}`"
+
+
+def refusals() -> str:
+    """List every refusal, and what a client should do with it."""
+
+    def rows() -> Iterator[Sequence[str]]:
+        for refusal in sorted(errors.RequestRefused.__subclasses__(), key=lambda each: each.code):
+            code = f"[`{refusal.problem}`](#{refusal.problem})"
+            answers = ("yes" if refusal.retryable else "no", "yes" if refusal.safe_new_key else "**no**")
+            yield str(refusal.code), code, *answers, refusal.detail
+
+    return _table(["status", "`code`", "`retryable`", "`safe_new_key`", "what to do"], rows())
+
+
+def outcomes() -> str:
+    """List every signal with its sentence."""
+
+    def rows() -> Iterator[Sequence[str]]:
+        for name, signal in vars(signals).items():
+            if isinstance(signal, signals.NamedSignal):
+                meaning, _, facts = (signal.__doc__ or "").partition(" With: ")
+                yield f"`{name}`", meaning, ", ".join(f"`{fact}`" for fact in _facts(facts))
+
+    return _table(["signal", "sent when", "with"], rows())
+
+
+def _facts(text: str) -> list[str]:
+    return [fact.removesuffix(" or None") for fact in text.rstrip(".").split(", ")]
+
+
+# -- the house ---------------------------------------------------------------------------------------------------------
+
+
+def tree(folder: Path = PACKAGE) -> str:
+    """List every module with the sentence it opens with; a folder speaks through its ``__init__``."""
+    return "\n".join(_branches(folder, ""))
+
+
+def _branches(folder: Path, indent: str) -> Iterator[str]:
+    yield f"{indent}- `{folder.name}/`: {_opening(folder / '__init__.py')}"
+    for module in sorted(folder.glob("*.py")):
+        if module.name != "__init__.py":
+            yield f"{indent}  - `{module.name}`: {_opening(module)}"
+    for inner in sorted(each for each in folder.iterdir() if (each / "__init__.py").exists()):
+        yield from _branches(inner, f"{indent}  ")
+
+
+def _opening(module: Path) -> str:
+    docstring = ast.get_docstring(ast.parse(module.read_text("utf-8"))) or ""
+    return docstring.partition("\n\n")[0].replace("\n", " ").replace("``", "`")
+
+
+def floors() -> str:
+    """Show the layers as the import contract in pyproject.toml has them, the topmost first."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]["contracts"]
+    layers = next(contract["layers"] for contract in contracts if contract["type"] == "layers")
+    lines = ['<div class="floors" role="list">']
+    for layer in layers:
+        rooms = "".join(f"<code>{escape(room.strip())}</code>" for room in layer.split(":"))
+        lines.append(f'<div role="listitem">{rooms}</div>')
+    return "\n".join([*lines, "</div>"])
+
+
+# -- into the page -----------------------------------------------------------------------------------------------------
+
+DRAWINGS: dict[str, Callable[[], str]] = {
+    each.__name__: each for each in (lifecycle, settings, refusals, outcomes, tree, floors)
+}
+
+
+class Drawing(SphinxDirective):
+    """Put what the function of the directive's name says into the page."""
+
+    def run(self) -> list[nodes.Node]:
+        self.env.note_reread()  # the code may have changed since, though the page has not
+        return self.parse_text_to_nodes(DRAWINGS[self.name]())
+
+
+def setup(app: Sphinx) -> dict[str, object]:
+    """Announce the directives to Sphinx."""
+    for name in DRAWINGS:
+        app.add_directive(name, Drawing)
+    return {"parallel_read_safe": True}
