@@ -5,22 +5,15 @@ from collections.abc import Awaitable, Callable, Collection, Iterable
 from datetime import timedelta
 from functools import wraps
 from inspect import isclass, iscoroutinefunction
-from pathlib import Path
-from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
-import click
 from flask import Flask, Request, Response, after_this_request, current_app, got_request_exception, request
-from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError
 
-from flask_idempotency import errors, scopes, signals
+from flask_idempotency import errors, lease, signals
 from flask_idempotency.cli import commands
 from flask_idempotency.core.decision import Refuse, Replay, Run, decide
-from flask_idempotency.core.keeping import is_final
-from flask_idempotency.core.record import Busy, Claim, Finished, Quarantined, Record, Settled
+from flask_idempotency.core.record import Claim, Finished, Quarantined, Record, Settled
 from flask_idempotency.core.reference import Reference, reference_of
-from flask_idempotency.core.snapshot import Answer, NotKept
 from flask_idempotency.errors import (
     ClaimLost,
     ConfigError,
@@ -30,9 +23,8 @@ from flask_idempotency.errors import (
     RequestRefused,
     StoreUnavailable,
 )
-from flask_idempotency.housekeeping import Housekeeper
 from flask_idempotency.http import exchange, problem
-from flask_idempotency.http.capture import capture, mark_first, restore, with_fresh_headers
+from flask_idempotency.http.capture import is_kept, mark_first, restore, take_down, with_fresh_headers
 from flask_idempotency.http.exchange import Exchange, Made
 from flask_idempotency.http.forms import idempotency_field
 from flask_idempotency.http.reading import Reading, may_have_key, read
@@ -43,15 +35,13 @@ from flask_idempotency.policy import (
     FingerprintFunction,
     Keep,
     Options,
-    Policy,
     ScopeFunction,
-    is_question,
     make_options,
 )
 from flask_idempotency.publishing import describe
-from flask_idempotency.settings import Guard, InFlight, read_settings
-from flask_idempotency.state import NAME, State, current_state
-from flask_idempotency.stores import Store, open_store
+from flask_idempotency.settings import Guard, InFlight
+from flask_idempotency.state import NAME, State, check_at_start, current_state, make_state
+from flask_idempotency.stores import Store
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
@@ -92,22 +82,7 @@ class Idempotency:
         db = self._db if db is None else db
         store = self._store if store is None else store
         scope = self._scope if scope is None else scope
-        if scope is None or not is_question(scope):
-            ready = ", ".join(f"scopes.{name}" for name in scopes.__all__).replace("_field", '_field("user_id")')
-            raise ConfigError(f"Say who is asking: scope= takes a function without arguments, or one of {ready}.")
-        settings = read_settings(app.config)
-        if store is not None and (db is not None or settings.store is not None):
-            raise ConfigError("Name one place for the records: store=, db= or IDEMPOTENCY_STORE.")
-        if store is None:
-            store = open_store(_store_url(app, db, settings.store))
-        elif not callable(getattr(store, "claim", None)):
-            raise ConfigError("store= must be a store; the URL of one belongs in IDEMPOTENCY_STORE.")
-
-        def tell(signal: Any, **facts: object) -> None:
-            signals.tell(signal, app, **facts)
-
-        housekeeper = Housekeeper(store, settings.grace, tell, enabled=settings.housekeeping)
-        app.extensions[NAME] = State(settings, store, scope, housekeeper)
+        state = app.extensions[NAME] = make_state(app, db, store, scope)
         app.url_value_preprocessor(_listen)
         app.before_request(_open_undecorated)
         app.after_request(_settle)
@@ -115,7 +90,7 @@ class Idempotency:
         app.wsgi_app = _with_safety_net(app)  # type: ignore[assignment, method-assign]  # the documented way
         app.jinja_env.globals["idempotency_field"] = idempotency_field
         app.cli.add_command(commands)
-        _check_at_start(store)
+        check_at_start(state.store)
 
     def describe(self) -> dict[str, Any]:
         """Give the current app's rules as plain data: a page about keys, and an OpenAPI fragment, are made from it."""
@@ -227,7 +202,7 @@ def _open(options: Options) -> Response | None:
         if reading is None:
             return None
         known = reference_of(reading.asked.id)
-        course = _decide(state, policy, reading)
+        course = lease.choose_course(state, policy, reading)
     except RequestRefused as error:
         course = Refuse(error)
         if error.reference is not None:
@@ -235,49 +210,13 @@ def _open(options: Options) -> Response | None:
     exchange.put(request.environ, Exchange(state, course, policy, known, reading))
     match course:
         case Run(claim):
-            _begin(state, policy, claim)
+            lease.begin(state, policy, claim)
             return None
         case Replay(snapshot):
-            _tell(signals.replayed, reference=known, status=snapshot.status)
+            signals.tell(signals.replayed, reference=known, status=snapshot.status)
             return restore(snapshot, request, str(known), current_app.response_class())
         case Refuse(refusal):
             raise _dressed(state, refusal, known)
-
-
-def _decide(state: State, policy: Policy, reading: Reading) -> Run | Replay | Refuse:
-    """Ask the store for the claim, and if the policy says so, wait for the holder to be done with it."""
-    patience = state.settings.wait.total_seconds() if policy.in_flight == "wait" else 0.0
-    deadline, pause = monotonic() + patience, FIRST_LOOK
-    while True:
-        asked, found = _claim(state.ready_store(), policy, reading)
-        course = decide(found, asked)
-        match course:
-            case Refuse(RequestInFlight()) if (left := deadline - monotonic()) > 0:
-                state.doorbell.wait(reading.asked.id, min(pause, left))
-                pause = min(pause * 1.5, LONGEST_PAUSE)
-            case _:
-                if pause > FIRST_LOOK:
-                    state.doorbell.ring(reading.asked.id)  # who waits beside us looks again too
-                return course
-
-
-def _claim(store: Store, policy: Policy, reading: Reading) -> tuple[Any, Claim | Busy | Settled]:
-    """Claim; a record made by other rules is asked for again by its own, so that an upgrade refuses nobody."""
-    asked = reading.asked
-    found = store.claim(asked, policy.lease)
-    if not isinstance(found, Claim) and (again := reading.by_rules_of(found.fingerprint)) is not asked:
-        return again.fingerprint, store.claim(again, policy.lease)
-    return asked.fingerprint, found
-
-
-def _begin(state: State, policy: Policy, claim: Claim) -> None:
-    """Look after the claim while the view runs."""
-    state.housekeeper.watch(claim, policy.lease)
-    known = reference_of(claim.id)
-    if claim.taken_over:
-        log.warning("taken_over: %s, attempt %d", known, claim.attempt)
-        _tell(signals.taken_over, reference=known, attempt=claim.attempt)
-    _tell(signals.claimed, reference=known, attempt=claim.attempt)
 
 
 def _note_answer(response: Response) -> Response:
@@ -290,7 +229,7 @@ def _note_answer(response: Response) -> Response:
 
 def _note(found: Exchange, response: Response) -> None:
     if found.made is None and not found.failed:
-        found.made = Made(response, response.status_code, _is_kept(found.policy, response))
+        found.made = Made(response, response.status_code, is_kept(found.policy, response))
 
 
 def _note_failure(_: Flask, **__: Any) -> None:
@@ -363,40 +302,12 @@ def _conclude(found: Exchange, claim: Claim, sent: Response | None) -> None:
     state = current_state()
     try:
         if found.made is None or not found.made.is_kept:
-            _release(state, claim)
+            lease.release(state, claim)
         else:
-            _complete(state, found, claim, _captured(found.policy, found.made, sent, state.settings.max_body))
+            answer = take_down(found.policy, found.made, sent, state.settings.max_body)
+            lease.complete(state, claim, answer, found.policy.retention)
     finally:
         state.doorbell.ring(claim.id)
-
-
-def _complete(state: State, found: Exchange, claim: Claim, answer: Answer) -> None:
-    try:
-        state.store.complete(claim, answer, found.policy.retention)
-    except ClaimLost:
-        state.housekeeper.let_go(claim)
-        log.warning("claim_lost: %s was taken over while it ran", found.reference)
-        _tell(signals.claim_lost, reference=found.reference)
-        raise
-    except Exception as error:
-        # Whatever it was, the work is done: it must not be answered as if nothing had been run. Of the error only the
-        # name is told: a database's own words may quote the row.
-        trouble = type(error).__name__
-        log.error("outcome_unknown: the answer of %s could not be stored yet: %s", found.reference, trouble)
-        state.housekeeper.finish_later(claim, answer, found.policy.retention)
-        raise OutcomeUnknown(retry_after=getattr(error, "retry_after", None)) from error
-    state.housekeeper.let_go(claim)
-    _tell(signals.completed, reference=found.reference, status=answer.status, body_kept=not isinstance(answer, NotKept))
-
-
-def _release(state: State, claim: Claim) -> None:
-    state.housekeeper.let_go(claim)
-    try:
-        state.store.release(claim)
-    except Exception as error:  # noqa: BLE001  # the answer goes out all the same, for nothing is kept of it
-        log.warning("could not end the lease of %s; it will run out: %s", reference_of(claim.id), type(error).__name__)
-    else:
-        _tell(signals.released, reference=reference_of(claim.id))
 
 
 def _answer_like_a_duplicate(reading: Reading, response: Response) -> Response:
@@ -413,39 +324,12 @@ def _answer_like_a_duplicate(reading: Reading, response: Response) -> Response:
         course = Refuse(OutcomeUnknown(retry_after=error.retry_after))  # not "nothing was run": the view was
     match course:
         case Replay(snapshot):
-            _tell(signals.replayed, reference=known, status=snapshot.status)
+            signals.tell(signals.replayed, reference=known, status=snapshot.status)
             return restore(snapshot, request, known, with_fresh_headers(current_app.response_class(), response))
         case Refuse(refusal):
             return _refusal_as_answer(refusal, known, response)
         case Run():
             raise AssertionError("a settled record is not run")
-
-
-def _is_kept(policy: Policy, response: Response) -> bool:
-    """Say whether an answer is final, by the view's own rule or the default one."""
-    keep = policy.keep
-    if keep is None:
-        return is_final(response.status_code)
-    if not callable(keep):
-        return response.status_code in keep
-    try:
-        return bool(keep(response))
-    except Exception:
-        log.exception("keep= failed; the default rule decides")
-        return is_final(response.status_code)
-
-
-def _captured(policy: Policy, made: Made, sent: Response | None, limit: int) -> Answer:
-    """Take an answer down as it is sent, or if other hooks have spoilt it, as the view made it."""
-    for response in (sent, made.response):
-        if response is None or not (response.status_code == made.status or _is_kept(policy, response)):
-            continue
-        try:
-            return capture(response, limit)
-        except Exception:
-            log.exception("an answer could not be read; it is finished without its body")
-            break  # what has been read of it cannot be read again
-    return NotKept(made.status)
 
 
 # -- saying so -------------------------------------------------------------------------------------------------------
@@ -457,9 +341,9 @@ def _dressed(state: State, refusal: RequestRefused, known: Reference | None) -> 
     if refusal.retryable:
         refusal.retry_after = max(1, refusal.retry_after or 1)
     refusal.response = problem.render(refusal, state.settings.docs_url)
-    _tell(signals.refused, reference=refusal.reference, problem=refusal.problem, status=refusal.code)
+    signals.tell(signals.refused, reference=refusal.reference, problem=refusal.problem, status=refusal.code)
     if isinstance(refusal, errors.Quarantined):
-        _tell(signals.quarantined, reference=refusal.reference)
+        signals.tell(signals.quarantined, reference=refusal.reference)
     return refusal
 
 
@@ -472,45 +356,3 @@ def _refusal_as_answer(refusal: RequestRefused, known: Reference, response: Resp
 
 def _this_request() -> Request:
     return request._get_current_object()  # type: ignore[attr-defined, no-any-return]  # the documented way
-
-
-def _tell(signal: Any, **facts: object) -> None:
-    signals.tell(signal, current_app._get_current_object(), **facts)  # type: ignore[attr-defined]  # the documented way
-
-
-# -- setting up ------------------------------------------------------------------------------------------------------
-
-
-def _store_url(app: Flask, db: Any, url: str | None) -> str | URL:
-    if db is not None and url is not None:
-        raise ConfigError("Name one place for the records: db= or IDEMPOTENCY_STORE.")
-    if db is not None:
-        try:
-            with app.app_context():
-                return cast(URL, db.engine.url)
-        except (RuntimeError, KeyError, AttributeError):
-            raise ConfigError(
-                "db= must be a Flask-SQLAlchemy object of this app; call db.init_app(app) first."
-            ) from None
-    if url is None:
-        return URL.create("sqlite", database=str(Path(app.instance_path) / "idempotency.sqlite"))
-    try:
-        given = make_url(url)
-    except (ArgumentError, ValueError):
-        return url  # open_store says what is wrong with it
-    if given.get_backend_name() == "sqlite" and given.database and given.database != ":memory:":
-        return given.set(database=str(Path(app.instance_path) / given.database))
-    return given
-
-
-def _check_at_start(store: Store) -> None:
-    """Say at once what is wrong with the store. Nothing is raised: making the table needs an app too."""
-    context = click.get_current_context(silent=True)
-    if context is not None and context.info_name != "run":
-        return
-    try:
-        store.check()
-    except ConfigError as error:
-        log.error("%s", error)
-    except StoreUnavailable:
-        log.error("The store cannot be reached at start; protected requests get 503 until it can.")

@@ -67,7 +67,7 @@ class Housekeeper:
         if not self._enabled:
             return
         # Made where it is first needed: a lock from before a fork may be held for ever, and one from before gevent
-        # has patched the process would stop all greenlets at once.
+        # patched the process knows nothing of greenlets.
         process = os.getpid()
         rounds = self._rounds.get(process) or self._rounds.setdefault(process, _Rounds(self))
         rounds.add(claim.guard.token, _Duty(act, every, time.monotonic() + every, urgent))

@@ -6,6 +6,7 @@ A receiver cannot change what happens to the request: whatever it raises is logg
 import logging
 
 from blinker import NamedSignal, Namespace
+from flask import current_app
 
 log = logging.getLogger("flask_idempotency")
 _namespace = Namespace()
@@ -23,11 +24,15 @@ quarantined = _namespace.signal("quarantined", "A request met a record that only
 reaped = _namespace.signal("reaped", "Expired records were deleted. With: count.")
 
 
-def tell(signal: NamedSignal, app: object, **facts: object) -> None:
-    """Send a signal; what a receiver raises is logged, for a listener must not turn a success into an error."""
+def tell(signal: NamedSignal, app: object = None, **facts: object) -> None:
+    """Send a signal, as the current app unless another is named; whatever a receiver raises is logged.
+
+    A listener must not turn a success into an error.
+    """
     if not signal.receivers:
         return
     try:
-        signal.send(app, **facts)  # type: ignore[arg-type]  # blinker reads one name of its own among ours
+        sender = app or current_app._get_current_object()  # type: ignore[attr-defined]  # the documented way
+        signal.send(sender, **facts)  # type: ignore[arg-type]  # blinker reads one name of its own among ours
     except Exception:
         log.exception("a receiver of the signal %s failed", signal.name)

@@ -2,16 +2,24 @@
 
 import logging
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 from threading import Event, Lock
+from typing import Any, cast
 
-from flask import current_app
+import click
+from blinker import NamedSignal
+from flask import Flask, current_app
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError
 
+from flask_idempotency import scopes, signals
 from flask_idempotency.core.scope import RecordId
 from flask_idempotency.errors import ConfigError, StoreUnavailable
 from flask_idempotency.housekeeping import Housekeeper
-from flask_idempotency.policy import DEFAULT, Exempt, Options, Policy, ScopeFunction, apply, options_of
-from flask_idempotency.settings import Settings
-from flask_idempotency.stores import Store
+from flask_idempotency.policy import DEFAULT, Exempt, Options, Policy, ScopeFunction, apply, is_question, options_of
+from flask_idempotency.settings import Settings, read_settings
+from flask_idempotency.stores import Store, open_store
 
 NAME = "idempotency"
 
@@ -92,3 +100,57 @@ def current_state() -> State:
     if state is None:
         raise ConfigError("This app has no Idempotency; call Idempotency(scope=...).init_app(app) where it is made.")
     return state
+
+
+def make_state(app: Flask, db: Any, store: Store | None, scope: ScopeFunction | None) -> State:
+    """Put an app's state together. Raises ConfigError, in one sentence, for anything that makes no sense."""
+    if scope is None or not is_question(scope):
+        ready = ", ".join(f"scopes.{name}" for name in scopes.__all__).replace("_field", '_field("user_id")')
+        raise ConfigError(f"Say who is asking: scope= takes a function without arguments, or one of {ready}.")
+    settings = read_settings(app.config)
+    if [store, db, settings.store].count(None) < 2:
+        raise ConfigError("Name one place for the records: store=, db= or IDEMPOTENCY_STORE.")
+    if store is None:
+        store = open_store(_store_url(app, db, settings.store))
+    elif not callable(getattr(store, "claim", None)):
+        raise ConfigError("store= must be a store; the URL of one belongs in IDEMPOTENCY_STORE.")
+    housekeeper = Housekeeper(store, settings.grace, partial(_tell_as, app), enabled=settings.housekeeping)
+    return State(settings, store, scope, housekeeper)
+
+
+def _tell_as(app: Flask, signal: NamedSignal, **facts: object) -> None:
+    """Send a signal from a thread that has no current app."""
+    signals.tell(signal, app, **facts)
+
+
+def _store_url(app: Flask, db: Any, url: str | None) -> str | URL:
+    if db is not None:
+        try:
+            with app.app_context():
+                return cast(URL, db.engine.url)
+        except (RuntimeError, KeyError, AttributeError):
+            raise ConfigError(
+                "db= must be a Flask-SQLAlchemy object of this app; call db.init_app(app) first."
+            ) from None
+    if url is None:
+        return URL.create("sqlite", database=str(Path(app.instance_path) / "idempotency.sqlite"))
+    try:
+        given = make_url(url)
+    except (ArgumentError, ValueError):
+        return url  # open_store says what is wrong with it
+    if given.get_backend_name() == "sqlite" and given.database and given.database != ":memory:":
+        return given.set(database=str(Path(app.instance_path) / given.database))
+    return given
+
+
+def check_at_start(store: Store) -> None:
+    """Say at once what is wrong with the store. Nothing is raised: making the table needs an app too."""
+    context = click.get_current_context(silent=True)
+    if context is not None and context.info_name != "run":
+        return
+    try:
+        store.check()
+    except ConfigError as error:
+        log.error("%s", error)
+    except StoreUnavailable:
+        log.error("The store cannot be reached at start; protected requests get 503 until it can.")

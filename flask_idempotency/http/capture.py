@@ -1,13 +1,19 @@
 """An answer as a snapshot and back: which headers travel, and that bytes and labels never disagree."""
 
+import logging
 import zlib
 from collections.abc import Iterator
 from enum import Enum, auto
 
 from flask import Request, Response
 
+from flask_idempotency.core.keeping import is_final
 from flask_idempotency.core.snapshot import Answer, Headers, NotKept, Snapshot, are_storable
+from flask_idempotency.http.exchange import Made
 from flask_idempotency.http.problem import REFERENCE, REPLAYED
+from flask_idempotency.policy import Policy
+
+log = logging.getLogger("flask_idempotency")
 
 OURS = frozenset({REFERENCE.lower(), REPLAYED.lower()})
 
@@ -63,6 +69,33 @@ def capture(response: Response, limit: int) -> Answer:
         keeps = location is not None and are_storable((("Location", location),))
         return NotKept(response.status_code, location if keeps else None)
     return Snapshot(response.status_code, headers, body)
+
+
+def is_kept(policy: Policy, response: Response) -> bool:
+    """Say whether an answer is final, by the view's own rule or the default one."""
+    keep = policy.keep
+    if keep is None:
+        return is_final(response.status_code)
+    if not callable(keep):
+        return response.status_code in keep
+    try:
+        return bool(keep(response))
+    except Exception:
+        log.exception("keep= failed; the default rule decides")
+        return is_final(response.status_code)
+
+
+def take_down(policy: Policy, made: Made, sent: Response | None, limit: int) -> Answer:
+    """Take an answer down as it is sent, or if other hooks have spoilt it, as the view made it."""
+    for response in (sent, made.response):
+        if response is None or not (response.status_code == made.status or is_kept(policy, response)):
+            continue
+        try:
+            return capture(response, limit)
+        except Exception:
+            log.exception("an answer could not be read; it is finished without its body")
+            break  # what has been read of it cannot be read again
+    return NotKept(made.status)
 
 
 def restore(snapshot: Snapshot, request: Request, reference: str, response: Response) -> Response:

@@ -12,6 +12,7 @@ from weakref import WeakSet
 
 from sqlalchemy import Engine, create_engine, event
 from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError
 from sqlalchemy.pool import PoolProxiedConnection
 
 from flask_idempotency.errors import ConfigError
@@ -70,8 +71,9 @@ class SqliteStore(SqlStore):
         # On a connection of its own, for those of the pool make the file write ahead, and a look changes nothing.
         if not self._path.exists():
             return set()
+        url, patience = f"{self._path.absolute().as_uri()}?mode=rw", BUSY_TIMEOUT.total_seconds()
         try:
-            with closing(sqlite3.connect(f"{self._path.absolute().as_uri()}?mode=rw", uri=True)) as connection:
+            with closing(sqlite3.connect(url, patience, uri=True)) as connection:
                 return {name for (name,) in connection.execute(self._statement("columns"))}
         except sqlite3.OperationalError as error:
             raise self._unavailable(error) from error
@@ -102,12 +104,17 @@ def open_url(url: str | URL) -> SqliteStore | MemoryStore:
     settings: dict[str, object] = {"isolation_level": None}
     if "timeout" not in given.query:
         settings["timeout"] = BUSY_TIMEOUT.total_seconds()
-    engine = create_engine(
-        given,
-        connect_args=settings,
-        pool_timeout=BUSY_TIMEOUT.total_seconds(),
-        pool_reset_on_return=None,  # every transaction is ended where it began
-    )
+    try:
+        engine = create_engine(
+            given,
+            connect_args=settings,
+            pool_timeout=BUSY_TIMEOUT.total_seconds(),
+            pool_reset_on_return=None,  # every transaction is ended where it began
+        )
+    except (ArgumentError, TypeError, ValueError):
+        raise ConfigError(
+            "IDEMPOTENCY_STORE is not a SQLite URL; write it like sqlite:////folder/records.db, without a host."
+        ) from None
     event.listen(engine, "connect", _make_durable)
     return SqliteStore(engine)
 

@@ -130,7 +130,7 @@ class Gate:
 
 @pytest.fixture(scope="session")
 def shop_database(postgres: Postgres) -> Iterator[str]:
-    """A database that the shops of one test process share, one after the other: a new one each would cost ten times more."""
+    """A database that the shops of one test process share, one after the other: a new one each would cost too much."""
     name = postgres.create_database()
     yield postgres.url(name)
     postgres.drop_database(name)

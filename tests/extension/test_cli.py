@@ -5,7 +5,7 @@ import re
 import pytest
 from flask import Flask, abort
 
-from flask_idempotency import Idempotency, exempt, idempotent, scopes, signals
+from flask_idempotency import Idempotency, exempt, idempotent, reference, scopes, signals
 from flask_idempotency.errors import StoreUnavailable
 from flask_idempotency.stores import open_store
 from flask_idempotency.stores.memory import MemoryStore
@@ -30,7 +30,7 @@ def is_postgres(shop_url):
     return shop_url.startswith("postgresql")
 
 
-# -- init and check ------------------------------------------------------------------------------------------------------
+# -- init and check ----------------------------------------------------------------------------------------------------
 
 
 def test_init_makes_the_store_and_is_harmless_afterwards(bare):
@@ -81,18 +81,18 @@ def test_a_store_that_was_never_made_is_one_sentence(bare, shop_url, command):
         assert code == (1 if command[0] == "show" else 0)
 
 
-# -- show and list -------------------------------------------------------------------------------------------------------
+# -- show and list -----------------------------------------------------------------------------------------------------
 
 
 def test_show_says_what_a_person_may_know(shop):
-    reference = shop.send("/orders/1/pay", "canary", json={"canary": 1}).headers[REFERENCE]
+    known = shop.send("/orders/1/pay", "canary", json={"canary": 1}).headers[REFERENCE]
 
-    code, lines = run(shop, "show", reference)
+    code, lines = run(shop, "show", known)
 
     assert code == 0
     facts = dict(re.split(r":\s+", line, maxsplit=1) for line in lines)
     assert {name: facts[name] for name in ("reference", "state", "scope", "method", "path", "attempt", "status")} == {
-        "reference": reference, "state": "finished", "scope": "alice", "method": "POST", "path": "/orders/1/pay",
+        "reference": known, "state": "finished", "scope": "alice", "method": "POST", "path": "/orders/1/pay",
         "attempt": "1", "status": "201",
     }  # fmt: skip
     assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", facts["created"])
@@ -111,25 +111,24 @@ def test_show_says_what_a_person_may_know(shop):
     ids=["lower case", "no hyphens", "spaces", "look-alikes"],
 )
 def test_show_reads_a_reference_as_people_type_it(shop, spell):
-    reference = shop.send().headers[REFERENCE]
+    known = shop.send().headers[REFERENCE]
 
-    code, lines = run(shop, "show", spell(reference))
+    code, lines = run(shop, "show", spell(known))
 
-    assert (code, lines[0].split()) == (0, ["reference:", reference])
+    assert (code, lines[0].split()) == (0, ["reference:", known])
 
 
-@pytest.mark.parametrize(
-    ("typed", "words"),
-    [
-        ("7D3F-92AB-1C4E", "There is no record 7D3F-92AB-1C4E; it may have expired and been reaped."),
-        ("rubbish", "A reference is 12 letters and digits, such as 7D3F-92AB-1C4E; compare it with the original."),
-        ("", "A reference is 12 letters and digits, such as 7D3F-92AB-1C4E; compare it with the original."),
-        ("'; DROP TABLE idempotency_record; --", "A reference is 12 letters and digits, such as 7D3F-92AB-1C4E; compare it with the original."),
-    ],
-    ids=["unknown", "rubbish", "nothing", "SQL"],
-)  # fmt: skip
-def test_show_says_what_is_wrong_with_a_reference(shop, typed, words):
+@pytest.mark.parametrize("typed", ["rubbish", "", "'; DROP TABLE idempotency_record; --", "7D3F-92AB-1C4"])
+def test_show_says_what_is_wrong_with_a_reference(shop, typed):
+    words = "A reference is 12 letters and digits, such as 7D3F-92AB-1C4E; compare it with the original."
+
     assert run(shop, "show", typed) == (1, [f"Error: {words}"])
+
+
+def test_show_says_that_there_is_no_such_record(shop):
+    words = "There is no record 7D3F-92AB-1C4E; it may have expired and been reaped."
+
+    assert run(shop, "show", "7d3f92ab1c4e") == (1, [f"Error: {words}"])
 
 
 def test_show_tells_the_states_apart(shop, sql, let_pass):
@@ -138,7 +137,7 @@ def test_show_tells_the_states_apart(shop, sql, let_pass):
     shop.answer = lambda: iter(["stream"])
     streamed = shop.send(key="streamed").headers[REFERENCE]
     seen = []
-    shop.answer = lambda: (seen.append(run(shop, "show", shop_reference(shop))), "ok")[1]
+    shop.answer = lambda: (seen.append(run(shop, "show", reference())), "ok")[1]
     shop.send(key="running")
     shop.answer = shop.create
     lost = shop.send(key="lost").headers[REFERENCE]
@@ -151,18 +150,12 @@ def test_show_tells_the_states_apart(shop, sql, let_pass):
     assert any(line.startswith("reason:     too many owners died") for line in run(shop, "show", lost)[1])
 
 
-def shop_reference(shop):
-    from flask_idempotency import reference
-
-    return reference()
-
-
 def test_show_says_that_a_lease_has_passed(shop, let_pass):
     seen = []
 
     def answer():
         let_pass(3600)
-        seen.extend(run(shop, "show", shop_reference(shop))[1])
+        seen.extend(run(shop, "show", reference())[1])
         return "ok"
 
     shop.answer = answer
@@ -205,7 +198,7 @@ def test_list_can_be_limited(shop):
     assert run(shop, "list", "--state", "absent")[0] == 2
 
 
-# -- reap ----------------------------------------------------------------------------------------------------------------
+# -- reap --------------------------------------------------------------------------------------------------------------
 
 
 def test_reap_deletes_what_expired_longer_ago_than_the_grace(shop, let_pass):
@@ -239,7 +232,7 @@ def test_reap_leaves_running_records_alone(shop, let_pass):
     assert len(shop.records()) == 1
 
 
-# -- routes --------------------------------------------------------------------------------------------------------------
+# -- routes ------------------------------------------------------------------------------------------------------------
 
 
 def test_routes_shows_which_view_is_protected_and_how():

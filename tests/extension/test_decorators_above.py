@@ -1,9 +1,10 @@
 """What stands above `@idempotent` has its say before a claim or a replay, even if it forgot `functools.wraps`."""
 
 from functools import wraps
+from itertools import count
 
 import pytest
-from flask import abort, request
+from flask import abort, make_response, request
 
 from flask_idempotency import idempotent
 from flask_idempotency.errors import IdempotencyError
@@ -122,20 +123,23 @@ def test_a_view_that_merely_knows_another_is_not_taken_for_it(shop):
 
 
 def test_what_a_decorator_above_does_to_the_answer_is_part_of_it(shop):
-    def wrapped(view):
+    def stamped(view):
+        numbers = count(1)
+
         @wraps(view)
-        def render():
-            body, status, headers = view()
-            return {"data": body}, status, {**headers, "X-Rendered": "1"}
+        def stamp():
+            response = make_response(view())
+            response.headers.add("X-Stamp", str(next(numbers)))
+            return response
 
-        return render
+        return stamp
 
-    shop.app.add_url_rule("/rendered", "rendered", wrapped(lambda: None) and wrapped(shop.run), methods=["POST"])
+    shop.app.add_url_rule("/stamped", "stamped", stamped(idempotent(shop.run)), methods=["POST"])
 
-    first, second = shop.send("/rendered"), shop.send("/rendered")
+    first, second = shop.send("/stamped"), shop.send("/stamped")
 
     assert second.headers[REPLAYED] == "true"
-    assert first.json == second.json == {"data": {"id": 1}}
+    assert (first.data, first.headers.getlist("X-Stamp")) == (second.data, second.headers.getlist("X-Stamp"))
 
 
 def test_a_decorator_below_is_part_of_the_view(shop):

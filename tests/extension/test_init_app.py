@@ -29,7 +29,7 @@ def refusal(**arguments):
     return sentence
 
 
-# -- who is asking -------------------------------------------------------------------------------------------------------
+# -- who is asking -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_a_scope_with_arguments_that_have_defaults_is_accepted():
     assert "idempotency" in app.extensions
 
 
-# -- where the records live ----------------------------------------------------------------------------------------------
+# -- where the records live --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

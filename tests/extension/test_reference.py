@@ -47,6 +47,6 @@ def test_every_hook_can_log_it(shop, order, replay):
 
 
 def test_it_does_not_come_from_g(shop):
-    shop.answer = lambda: {"names": [name for name in g]}
+    shop.answer = lambda: {"names": list(g)}
 
     assert shop.send().json == {"names": []}

@@ -18,7 +18,7 @@ def is_same_caller(shop, first, second):
     return shop.send(**second).headers.get(REPLAYED) == "true"
 
 
-# -- credential ----------------------------------------------------------------------------------------------------------
+# -- credential --------------------------------------------------------------------------------------------------------
 
 
 def test_credential_is_the_authorization_header(make_shop):
@@ -49,7 +49,7 @@ def test_credential_takes_any_bytes(make_shop):
     assert answer.status_code == 201
 
 
-# -- flask_login ---------------------------------------------------------------------------------------------------------
+# -- flask_login -------------------------------------------------------------------------------------------------------
 
 
 class User(flask_login.UserMixin):
@@ -100,7 +100,7 @@ def test_credential_does_not_survive_a_new_token(make_shop):
     assert not is_same_caller(shop, {"headers": BEARER}, {"headers": {"Authorization": "Bearer renewed"}})
 
 
-# -- session_field -------------------------------------------------------------------------------------------------------
+# -- session_field -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("value", [7, "seven", uuid.UUID(int=7)], ids=["int", "str", "UUID"])
@@ -124,7 +124,7 @@ def test_session_field_is_named_after_its_field():
     assert scopes.session_field("user_id").__name__ == "session_field('user_id')"
 
 
-# -- remote_addr and everyone --------------------------------------------------------------------------------------------
+# -- remote_addr and everyone ------------------------------------------------------------------------------------------
 
 
 def test_remote_addr_is_the_address_of_the_caller(make_shop):
@@ -142,7 +142,7 @@ def test_everyone_is_one_caller(make_shop):
     assert is_same_caller(shop, {"headers": {"X-User": "alice"}}, {"headers": {"X-User": "bob"}})
 
 
-# -- what a function may give --------------------------------------------------------------------------------------------
+# -- what a function may give ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ BAD_CHOICES = ["", "nonsense", None, 1, True, [], ["auto"], b"auto"]
 BAD_BOOLEANS = ["true", "True", 1, 0, None, "no", []]
 MALFORMED = {
     "STORE": [42, "", b"x", ["x"], True],
-    "METHODS": ["POST", 1, None, [1], ["GET"], ["post", "HEAD"], ["OPTIONS"], ["TRACE"], [""], ["P OST"], ["PÖST"], b"POST"],
+    "METHODS": ["POST", 1, None, [1], ["GET"], ["post", "HEAD"], ["OPTIONS"], ["TRACE"], [""], ["P T"], ["PÖ"], b"PUT"],
     "REQUIRED": BAD_BOOLEANS,
     "GUARD": BAD_CHOICES,
     "LEASE": [*BAD_DURATIONS, timedelta(days=2)],

@@ -92,7 +92,7 @@ def test_f11_memory_is_bounded_while_a_body_is_read(make_shop):
     assert peak < 8 << 20
 
 
-# -- forms, whose key is only known once they are read -------------------------------------------------------------------
+# -- forms, whose key is only known once they are read -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("send", [declared, lambda body, _: chunked(body)], ids=["with a length", "chunked"])

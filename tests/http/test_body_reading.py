@@ -43,7 +43,7 @@ def form(**fields):
     return {name: (BytesIO(v[0]), *v[1:]) if isinstance(v, tuple) else v for name, v in fields.items()}
 
 
-# -- what the view sees --------------------------------------------------------------------------------------------------
+# -- what the view sees ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("send", [lambda body: {"data": body}, chunked], ids=["with a length", "chunked"])
@@ -90,7 +90,7 @@ def test_chunked_bodies_differ(shop):
     assert shop.send(**chunked(b'{"a":2}')).status_code == 422
 
 
-# -- a body that did not arrive ------------------------------------------------------------------------------------------
+# -- a body that did not arrive ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("terminated", [False, True], ids=["the server is silent", "the server ends the stream"])
@@ -128,7 +128,7 @@ def test_a_connection_that_breaks_while_the_body_is_read_is_a_plain_400(shop):
     assert (shop.n, shop.store.calls) == (0, [])
 
 
-# -- hooks that were there first -----------------------------------------------------------------------------------------
+# -- hooks that were there first ---------------------------------------------------------------------------------------
 
 TOUCHES = {
     "form": lambda: request.form,

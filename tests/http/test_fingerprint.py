@@ -85,7 +85,7 @@ def test_fingerprint_table(shop, first, second, status):
     assert second_status(shop, first, second) == status
 
 
-# -- uploads -------------------------------------------------------------------------------------------------------------
+# -- uploads -----------------------------------------------------------------------------------------------------------
 
 
 def multipart(*parts, boundary="first"):
@@ -131,7 +131,7 @@ def test_another_multipart_type_is_compared_by_its_bytes(shop):
     assert second_status(shop, *mixed) == REUSED
 
 
-# -- compressed requests -------------------------------------------------------------------------------------------------
+# -- compressed requests -----------------------------------------------------------------------------------------------
 
 
 def test_f6_a_body_compressed_anew_is_another_body(shop):
@@ -153,7 +153,7 @@ def test_f6_a_multipart_form_with_a_coding_is_compared_by_its_bytes(shop):
     assert second_status(shop, first, second) == REUSED
 
 
-# -- a view's own function -----------------------------------------------------------------------------------------------
+# -- a view's own function ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("made", [str, lambda text: str(text).encode()], ids=["str", "bytes"])
@@ -188,13 +188,13 @@ def test_f12_a_function_that_gives_something_else_is_told_so_and_nothing_runs(ma
     shop = make_shop(options={"fingerprint": lambda request: value})
     shop.app.testing = True
 
-    with pytest.raises(TypeError, match="fingerprint= .* bytes or str"):
+    with pytest.raises(TypeError, match=r"fingerprint= .* bytes or str"):
         shop.send()
 
     assert (shop.n, shop.store.calls) == (0, [])
 
 
-# -- across keys and callers ---------------------------------------------------------------------------------------------
+# -- across keys and callers -------------------------------------------------------------------------------------------
 
 
 def test_the_same_body_under_another_key_is_another_action(shop):

@@ -28,12 +28,13 @@ types = st.one_of(
         ]
     ),
 )  # fmt: skip
+PART = b'--x\r\nContent-Disposition: form-data; %sname="%s"\r\n\r\n%s\r\n'
 part = st.builds(
-    lambda name, disposition, value: b"--x\r\nContent-Disposition: form-data; " + disposition + b'name="' + name + b'"\r\n\r\n' + value + b"\r\n",
+    lambda name, filename, value: PART % (filename, name, value),
     st.sampled_from([b"a", FORM_FIELD.encode(), b"\xff", b""]),
     st.sampled_from([b"", b'filename="f"; ', b"filename*=UTF-8''%ff; "]),
     st.binary(max_size=20),
-)  # fmt: skip
+)
 bodies = st.one_of(
     st.binary(max_size=500),
     st.lists(part, max_size=4).map(lambda parts: b"".join(parts) + b"--x--\r\n"),

@@ -42,7 +42,7 @@ def marks(answers):
     return sorted((answer.status_code, answer.headers.get(REPLAYED, "")) for answer in answers)
 
 
-# -- conflict ------------------------------------------------------------------------------------------------------------
+# -- conflict ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("path", ["/orders", "/plain"])
@@ -116,7 +116,7 @@ def test_of_many_callers_one_runs_however_the_others_end(make_shop, n, in_flight
     assert set(marks(answers)) <= allowed
 
 
-# -- wait ----------------------------------------------------------------------------------------------------------------
+# -- wait --------------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from tests.apps.shop import REFERENCE, REPLAYED
 HOUR = 3600
 
 
-# -- the client is gone --------------------------------------------------------------------------------------------------
+# -- the client is gone ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("path", ["/orders", "/plain"])
@@ -38,7 +38,7 @@ def test_t04_a_client_that_leaves_while_a_stream_is_sent_does_not_have_it_run_ag
     assert (shop.send().status_code, shop.n) == (410, 1)
 
 
-# -- the store is down before the view -----------------------------------------------------------------------------------
+# -- the store is down before the view ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("path", ["/orders", "/plain"])
@@ -73,7 +73,7 @@ def test_t09_a_store_that_dies_while_one_waits_is_503(make_shop):
     assert (inner[0].status_code, shop.n) == (503, 1)
 
 
-# -- the store is down after the view ------------------------------------------------------------------------------------
+# -- the store is down after the view ----------------------------------------------------------------------------------
 
 TROUBLES = [
     OutcomeUnknown(retry_after=2),
@@ -144,7 +144,7 @@ def test_a_lease_that_could_not_be_ended_does_not_change_the_answer(shop, troubl
     assert "canary" not in caplog.text
 
 
-# -- somebody took over --------------------------------------------------------------------------------------------------
+# -- somebody took over ------------------------------------------------------------------------------------------------
 
 
 def taken_over(shop, let_pass, then):

@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 import pytest
 from flask import request
 
+from flask_idempotency import idempotent
 from flask_idempotency.errors import OutcomeUnknown, StoreUnavailable
 from flask_idempotency.settings import DOCS_URL
 from tests.apps.shop import KEY
@@ -14,7 +15,7 @@ from tests.apps.shop import KEY
 REFERENCE = re.compile(r"[0-9A-HJKMNP-TV-Z]{4}(-[0-9A-HJKMNP-TV-Z]{4}){2}")
 
 
-# -- how each comes about ------------------------------------------------------------------------------------------------
+# -- how each comes about ----------------------------------------------------------------------------------------------
 
 
 def malformed(shop, sql):
@@ -94,8 +95,6 @@ refusals = pytest.mark.parametrize("row", TABLE, ids=[row[0] for row in TABLE])
 @pytest.fixture
 def refusing(make_shop):
     shop = make_shop(max_body=1000)
-    from flask_idempotency import idempotent
-
     shop.app.add_url_rule("/required", "required", idempotent(required=True)(shop.run), methods=["POST"])
     return shop
 
@@ -181,7 +180,7 @@ def test_a_store_that_names_no_time_is_tried_again_after_a_second(shop):
     assert shop.send().headers["Retry-After"] == "1"
 
 
-# -- nothing is given back -----------------------------------------------------------------------------------------------
+# -- nothing is given back ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

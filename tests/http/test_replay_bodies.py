@@ -106,7 +106,7 @@ def test_the_view_may_have_run_behind_etags_and_conditions(shop):
     assert shop.send(headers={"If-None-Match": first.headers["ETag"]}).status_code == 201
 
 
-# -- what cannot be kept -------------------------------------------------------------------------------------------------
+# -- what cannot be kept -----------------------------------------------------------------------------------------------
 
 
 def events():

@@ -100,7 +100,7 @@ def test_a_bomb_is_not_blown_up(shop, monkeypatch):
     assert (second.data, second.headers["Content-Encoding"]) == (bomb, "gzip")
 
 
-# -- compressing hooks ---------------------------------------------------------------------------------------------------
+# -- compressing hooks -------------------------------------------------------------------------------------------------
 
 
 def compress(response):

@@ -31,8 +31,8 @@ TODAYS = [
     "Request-Id", "X-Correlation-Id", "traceparent", "tracestate", "baggage", "X-Amzn-Trace-Id", "CF-Ray",
     "Access-Control-Allow-Origin", "Access-Control-Expose-Headers", "Strict-Transport-Security",
     "Content-Security-Policy", "Content-Security-Policy-Report-Only", "X-Frame-Options", "Permissions-Policy",
-    "Referrer-Policy", "RateLimit", "RateLimit-Policy", "RateLimit-Remaining", "X-RateLimit-Limit", "X-Rate-Limit-Reset",
-    "Signature", "Signature-Input",
+    "Referrer-Policy", "RateLimit", "RateLimit-Policy", "RateLimit-Remaining", "X-RateLimit-Limit",
+    "X-Rate-Limit-Reset", "Signature", "Signature-Input",
 ]  # fmt: skip
 NEVER = [
     "Set-Cookie", "Set-Cookie2", "WWW-Authenticate", "Proxy-Authenticate", "Authentication-Info",

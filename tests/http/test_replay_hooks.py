@@ -1,4 +1,4 @@
-"""Hooks run on replays as on first answers, whichever side of us they are: their headers appear once, with today's value."""
+"""Hooks run on replays as on first answers, on either side of us: their headers appear once, with today's value."""
 
 from itertools import count
 

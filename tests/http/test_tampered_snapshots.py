@@ -5,7 +5,8 @@ import pickle
 
 import pytest
 
-from flask_idempotency.core.record import RecordId
+from flask_idempotency.core import snapshot
+from flask_idempotency.core.scope import RecordId
 from flask_idempotency.core.snapshot import Snapshot, pack
 from tests.apps.shop import REPLAYED
 
@@ -112,8 +113,6 @@ def test_h12_headers_are_looked_at_again_when_they_are_read_even_if_the_seal_is_
 
 def forge(record, status, text, body):
     """Seal any text of headers as the store itself would."""
-    from flask_idempotency.core import snapshot
-
     return snapshot._check(record, status, text, body) + text
 
 

@@ -55,6 +55,24 @@ def test_a_scheme_without_a_store_is_refused_in_one_sentence(url: str, sentence:
     assert str(refusal.value) == sentence
 
 
+@pytest.mark.parametrize("url", ["sqlite://host/records.db", "sqlite:///records.db?timeout=soon"])
+def test_what_is_no_sqlite_url_is_refused_in_one_sentence(url: str):
+    with pytest.raises(ConfigError, match=r"^IDEMPOTENCY_STORE is not a SQLite URL; write it like [^\n]+\.$"):
+        open_store(url)
+
+
+def test_what_is_no_postgresql_url_is_refused_in_one_sentence():
+    with pytest.raises(ConfigError, match=r"^IDEMPOTENCY_STORE: number of hosts and ports don't match\.$"):
+        open_store("postgresql://user:secret@/db?host=a,b&port=1")
+
+
+def test_a_sqlite_that_is_too_old_is_refused_in_one_sentence(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("sqlite3.sqlite_version_info", (3, 34, 1))
+
+    with pytest.raises(ConfigError, match=r"^SQLite [0-9.]+ is too old; use 3\.35 or newer, or PostgreSQL\.$"):
+        open_store("sqlite:///records.db")
+
+
 def test_a_store_in_memory_has_a_clock_of_its_own():
     store = open_store("memory://")
 

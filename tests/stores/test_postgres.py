@@ -4,6 +4,7 @@ import re
 import sys
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -235,7 +236,7 @@ def test_a_stricter_wait_for_standbys_is_left_as_the_role_has_it(
 def test_nothing_is_left_set_in_the_session(store: PostgresStore):
     store.complete(claimed(store.claim(make_asked(), LEASE)), DONE, RETENTION)
 
-    with store._engine.raw_connection() as connection:  # type: ignore[attr-defined]  # it is a context manager
+    with closing(store._engine.raw_connection()) as connection:
         cursor = connection.cursor()
         left = cursor.execute("SELECT name FROM pg_settings WHERE source = 'session' ORDER BY name").fetchall()
 

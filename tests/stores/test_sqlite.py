@@ -19,6 +19,7 @@ from flask_idempotency.core.record import Busy, Claim, Running, Settled
 from flask_idempotency.core.snapshot import Snapshot
 from flask_idempotency.errors import ConfigError, OutcomeUnknown, StoreUnavailable
 from flask_idempotency.stores import open_store
+from flask_idempotency.stores import sqlite as module
 from flask_idempotency.stores.memory import MemoryStore
 from flask_idempotency.stores.sqlite import BUSY_TIMEOUT, SqliteStore
 from flask_idempotency.testing import LEASE, RETENTION, make_asked
@@ -225,6 +226,24 @@ def test_a_writer_that_holds_the_file_too_long_leaves_the_outcome_of_a_completio
     assert isinstance(impatient.claim(make_asked(), LEASE), Busy)
     impatient.complete(claim, DONE, RETENTION)
     assert isinstance(impatient.claim(make_asked(), LEASE), Settled)
+
+
+@pytest.mark.parametrize("lock", ["BEGIN EXCLUSIVE", "BEGIN; SELECT * FROM theirs"])
+def test_somebody_who_keeps_the_file_from_being_made_is_not_waited_for_for_ever(
+    open_at: Callable[..., SqliteStore], path: Path, lock: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(module, "BUSY_TIMEOUT", timedelta(milliseconds=50))
+    store = open_at(path)
+    with closing(sqlite3.connect(path, isolation_level=None)) as theirs:
+        theirs.execute("CREATE TABLE theirs (id INTEGER)")
+        for statement in lock.split("; "):
+            theirs.execute(statement).fetchall()
+
+        with pytest.raises(StoreUnavailable):
+            store.prepare()
+
+    store.prepare()
+    assert isinstance(store.claim(make_asked(), LEASE), Claim)
 
 
 def test_a_writer_that_lets_go_in_time_is_waited_for(store: SqliteStore, path: Path):
