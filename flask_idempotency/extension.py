@@ -46,8 +46,6 @@ from flask_idempotency.stores import Store
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
-FIRST_LOOK, LONGEST_PAUSE = 0.02, 0.25  # seconds between two looks of a waiter whose holder is in another process
-
 log = logging.getLogger("flask_idempotency")
 View = TypeVar("View", bound=Callable[..., Any])
 

@@ -168,6 +168,7 @@ class _Rounds:
             # trying each would only fill the log: one attempt at a time, until one succeeds.
             duty.due = time.monotonic() + min(duty.every, TRY_AGAIN)
             self._wake.wait(TRY_AGAIN)
+            self._wake.clear()
         except Exception:
             log.exception("housekeeping failed and goes on")
             duty.due = time.monotonic() + duty.every

@@ -100,7 +100,8 @@ def undocumented(tree: ast.Module) -> Iterator[str]:
         for node in room.body:
             if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) or node.name.startswith("_"):
                 continue
-            if not ast.get_docstring(node):
+            is_overload = any(isinstance(each, ast.Name) and each.id == "overload" for each in node.decorator_list)
+            if not ast.get_docstring(node) and not is_overload:
                 yield prefix + node.name
             if isinstance(node, ast.ClassDef):
                 rooms.append((f"{prefix}{node.name}.", node))

@@ -4,6 +4,7 @@ import logging
 import zlib
 from collections.abc import Iterator
 from enum import Enum, auto
+from functools import lru_cache
 
 from flask import Request, Response
 
@@ -47,6 +48,7 @@ _DECODERS = {"gzip": (31,), "x-gzip": (31,), "deflate": (15, -15)}  # zlib's win
 LARGEST = 64 * 1024 * 1024  # bytes that a compressed answer may have in plain; more is a bomb, and given as it is
 
 
+@lru_cache(maxsize=512)  # an app has a few dozen names
 def fate_of(name: str) -> Fate:
     """Look a header up by name."""
     lower = name.lower()

@@ -53,6 +53,33 @@ def test_a_success_is_never_run_again_though_the_database_was_stopped_when_it_en
     assert counter.server.workers() == workers
 
 
+def test_a_standby_that_does_not_answer_is_503_within_a_bound_and_never_a_success(serve, ledger, gate, own_postgres):
+    counter = serve(server={"workers": 1, "threads": 4}, LEASE=30)
+    first = counter.order_in_background("begun", X_Gate="1")
+    runner = gate.next()
+    wait_for_standby(own_postgres, "ghost")
+
+    begun = time.monotonic()
+    fresh = counter.order_in_background("fresh")
+    runner.say("201")
+    told = [first.result(30), fresh.result(30)]
+    took = time.monotonic() - begun
+    wait_for_standby(own_postgres, "")
+    answer = counter.order_until(is_definitive, "begun", within=15)
+
+    assert [each.json["code"] for each in told] == ["outcome-unknown", "store-unavailable"]
+    assert took < 20
+    assert is_replay(answer)
+    assert ledger.counts("run", "effect") == (1, 1)
+
+
+def wait_for_standby(server, name):
+    """Have every commit wait for a standby of this name; for none, if it is empty."""
+    server._run(f"ALTER SYSTEM SET synchronous_standby_names = '{name}'")
+    server._run("SELECT pg_reload_conf()")
+    eventually(lambda: server._run("SHOW synchronous_standby_names") == [(name,)], what="the new setting")
+
+
 @pytest.mark.parametrize("kill", [kill_a_backend, kill_the_server], ids=["one backend", "the postmaster"])
 def test_a_database_killed_under_load_costs_no_key_its_one_answer(serve, ledger, records, own_postgres, kill):
     counter = serve(server={"workers": 2, "threads": 8}, LEASE=LEASE)

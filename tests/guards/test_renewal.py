@@ -125,6 +125,29 @@ def test_after_a_fork_every_worker_has_its_own_connections_and_its_own_thread(se
         assert len(set.union(*own)) == sum(map(len, own))
 
 
+def test_reaping_beside_replays_and_new_runs_is_never_an_error(serve, ledger):
+    always = {"REAP_EVERY": 0.02, "REAP_AGAIN": 0.02}
+    counter = serve(server={"workers": 2, "threads": 4}, housekeeping=always, RETENTION=1, GRACE=0)
+
+    def client(number):
+        """Ask for the same again and again, until the key has expired three times."""
+        seen, key = [], f"order-{number % 3}"
+        while ledger.count("run", intent=key) < 4:
+            seen.append((key, counter.order(key)))
+        return seen
+
+    answers = [answer for seen in race(6, client) for answer in seen]
+
+    assert {answer.status for _, answer in answers} <= {201, 409}
+    for key in ("order-0", "order-1", "order-2"):
+        firsts = [answer for each, answer in answers if each == key and is_first(answer)]
+        assert len(firsts) == ledger.count("effect", intent=key) == 4
+        assert {answer.body for each, answer in answers if each == key and is_replay(answer)} <= {
+            answer.body for answer in firsts
+        }
+    assert ledger.count("reaped") > 0
+
+
 def test_the_thread_reaps_what_has_expired_a_batch_at_a_time_and_leaves_what_runs(serve, ledger, gate, records):
     often = {"REAP_EVERY": 0.2, "REAP_AGAIN": 0.05, "BATCH": 2}
     counter = serve(server={"workers": 1, "threads": 4}, housekeeping=often, RETENTION=1, GRACE=0)

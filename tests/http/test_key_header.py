@@ -1,6 +1,7 @@
 """The key as it is sent in the header: rows K01 to K21, and faults G1 to G6, of the contract."""
 
 import pytest
+from flask import request
 from werkzeug.datastructures import Headers
 
 from tests.apps.shop import REFERENCE, REPLAYED
@@ -178,6 +179,17 @@ def test_k20_the_name_of_the_header_may_be_in_lower_case(shop):
 
 def test_k21_the_key_that_firefox_sends_is_accepted(shop):
     assert outcome(shop, '"12345678901234567890"') == (201, None)
+
+
+@pytest.mark.parametrize("path", ["/orders", "/plain"])
+def test_an_app_may_take_the_key_from_a_header_of_its_own(shop, path):
+    def translate():
+        request.environ["HTTP_IDEMPOTENCY_KEY"] = request.headers["X-Own-Key"]
+
+    shop.app.before_request_funcs[None].insert(0, translate)
+    shop.send(path, key=None, headers={"X-Own-Key": "abc"})
+
+    assert is_replay(shop.send(path, key=None, headers={"X-Own-Key": "abc"}))
 
 
 @pytest.mark.parametrize("value", ["order/42", "'or'1'='1", "../x", "${x}", "*", "%00", "<script>"])

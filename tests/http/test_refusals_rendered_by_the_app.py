@@ -91,6 +91,12 @@ def test_a_page_may_have_links_of_its_own(shop):
     assert len(answer.headers.getlist("Link")) == 2
 
 
+def test_a_page_cannot_pose_as_a_replay(shop):
+    shop.app.register_error_handler(errors.KeyInvalid, lambda error: ("page", 400, {"Idempotent-Replayed": "true"}))
+
+    assert "Idempotent-Replayed" not in shop.send(key="a,b").headers
+
+
 @pytest.mark.parametrize("order", [0, 1], ids=["registered before ours", "registered after ours"])
 def test_h26_a_hook_that_lets_everything_be_cached_does_not_reach_refusals_before_us(shop, order):
     def cache(response):

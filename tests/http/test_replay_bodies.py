@@ -174,6 +174,22 @@ def test_r03_an_answer_over_the_limit_reaches_its_client_once_and_the_retry_is_t
     assert (second.json["original_status"], second.json["location"]) == (201, "/orders/1")
 
 
+def test_an_answer_over_the_limit_is_not_read_before_it_is_sent(make_shop):
+    shop, read = make_shop(max_body=1000), []
+
+    def file():
+        for _ in range(10):
+            read.append(101)
+            yield b"x" * 101
+
+    shop.answer = lambda: Response(file(), 201, {"Content-Length": "1010"})
+
+    answer = shop.send(buffered=False)
+
+    assert len(read) <= 1  # what the client itself has asked for
+    assert len(answer.data) == 1010
+
+
 def test_an_answer_of_exactly_the_limit_is_kept(make_shop):
     shop = make_shop(max_body=1000)
     shop.answer = lambda: b"x" * 1000

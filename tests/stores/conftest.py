@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.register_assert_rewrite("flask_idempotency.testing", "tests.stores.machine", "tests.stores.mutants")
+pytest.register_assert_rewrite("flask_idempotency.testing", "tests.stores.machine", "tests.stores.worlds")
 
 from flask_idempotency.stores import open_store  # noqa: E402 - the line above must come before the first import
 from flask_idempotency.stores.postgres import PostgresStore  # noqa: E402 - the same

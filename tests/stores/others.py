@@ -3,6 +3,7 @@
 import os
 import threading
 import traceback
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Self
@@ -34,7 +35,10 @@ class Child:
     def __init__(self, *steps: Callable[[], object]) -> None:
         word, self._tell = os.pipe()
         hear, answer = os.pipe()
-        self.pid = os.fork()
+        with warnings.catch_warnings():
+            # Newer Pythons warn of threads, of which a test runner may have some. The child uses none of them.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            self.pid = os.fork()
         if self.pid == 0:
             try:
                 for step in steps:

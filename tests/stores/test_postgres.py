@@ -24,7 +24,7 @@ from flask_idempotency.testing import LEASE, MOMENT, RETENTION, make_asked
 from tests.fixtures.postgres import Postgres
 from tests.fixtures.processes import eventually, race
 from tests.stores.others import Child, meanwhile
-from tests.stores.worlds import SqlWorld, callers_clock
+from tests.stores.worlds import SqlWorld, callers_clock, claimed, plain
 
 DONE = Snapshot(201, (("Location", "/orders/1"),), b"done")
 HOUR = timedelta(hours=1)
@@ -45,15 +45,6 @@ def session(store: PostgresStore) -> Iterator[psycopg.Connection[Any]]:
     """Somebody else in the same database, with transactions of their own."""
     with psycopg.connect(plain(store)) as connection:
         yield connection
-
-
-def plain(store: PostgresStore) -> str:
-    return store._engine.url.set(drivername="postgresql").render_as_string(hide_password=False)
-
-
-def claimed(found: object) -> Claim:
-    assert isinstance(found, Claim)
-    return found
 
 
 def wait_for_somebody_blocked_by(session: psycopg.Connection[Any]) -> None:

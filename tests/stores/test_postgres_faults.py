@@ -24,8 +24,7 @@ from tests.fixtures.postgres import PostgresServer
 from tests.fixtures.processes import eventually, free_port
 from tests.fixtures.proxy import Proxy
 from tests.stores.others import meanwhile
-from tests.stores.test_postgres import claimed, plain
-from tests.stores.worlds import SqlWorld
+from tests.stores.worlds import SqlWorld, claimed, plain
 
 DONE = Snapshot(201, (("Location", "/orders/1"),), b"done")
 OTHER = Snapshot(200, (), b"another answer")
@@ -249,7 +248,7 @@ def test_a_server_that_is_down_is_unavailable_at_once(opened: Callable[..., Post
     store = opened(f"postgresql://user:secret@127.0.0.1:{free_port()}/records")
 
     for verb in (lambda: store.claim(make_asked(), LEASE), store.check, store.prepare, store.create):
-        with within(3), pytest.raises(StoreUnavailable):
+        with within(10), pytest.raises(StoreUnavailable):
             verb()
 
 
@@ -269,18 +268,20 @@ def test_a_server_that_never_answers_is_given_up_after_the_connect_timeout(
     opened: Callable[..., PostgresStore], monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(module, "CONNECT_TIMEOUT", 2)
+    monkeypatch.setattr(module, "ANSWER_TIMEOUT", 60)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         store = opened(f"postgresql://user@127.0.0.1:{silent.getsockname()[1]}/records")
 
-        with within(5), pytest.raises(StoreUnavailable):
+        with within(20), pytest.raises(StoreUnavailable):
             store.claim(make_asked(), LEASE)
 
 
-def test_a_connect_timeout_in_the_url_wins(opened: Callable[..., PostgresStore]):
+def test_a_connect_timeout_in_the_url_wins(opened: Callable[..., PostgresStore], monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(module, "CONNECT_TIMEOUT", 60)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         store = opened(f"postgresql://user@127.0.0.1:{silent.getsockname()[1]}/records?connect_timeout=2")
 
-        with within(4.5), pytest.raises(StoreUnavailable):
+        with within(20), pytest.raises(StoreUnavailable):
             store.claim(make_asked(), LEASE)
 
 
@@ -299,7 +300,7 @@ def test_a_server_that_falls_silent_is_given_up_and_found_again(
     proxy.blackhole()
 
     with (
-        within(8),
+        within(20),
         meanwhile(lambda: remote.complete(claim, DONE, RETENTION)) as completed,
         meanwhile(lambda: remote.claim(make_asked("order-2"), LEASE)) as second,
     ):
@@ -319,7 +320,7 @@ def test_an_exhausted_pool_is_unavailable_within_its_timeout(
     store = opened(direct._engine.url)
     held = [store._engine.raw_connection() for _ in range(15)]
 
-    with within(3), pytest.raises(StoreUnavailable):
+    with within(10), pytest.raises(StoreUnavailable):
         store.claim(make_asked(), LEASE)
 
     for connection in held:
@@ -524,10 +525,27 @@ def ghost(mortal: PostgresServer, mortal_store: PostgresStore) -> Iterator[Calla
             connection.execute("SET synchronous_commit = local")
             connection.execute(f"ALTER SYSTEM SET synchronous_standby_names = '{name}'")
             connection.execute("SELECT pg_reload_conf()")
-            eventually(lambda: connection.execute("SHOW synchronous_standby_names").fetchone() == (name,))
+        if how == "on":
+            eventually(lambda: commits_wait(mortal))
 
     yield switch
     switch("off")
+
+
+def commits_wait(server: PostgresServer) -> bool:
+    """Commit something and see: a reloaded setting is not felt everywhere at once."""
+    with psycopg.connect(server.url(driver="postgresql"), autocommit=True) as probe:
+        probe.pgconn.send_query(b"SELECT pg_logical_emit_message(true, 'probe', 'probe')")
+
+        def is_over() -> bool:
+            probe.pgconn.consume_input()
+            return not probe.pgconn.is_busy()
+
+        eventually(lambda: is_over() or probe.info.backend_pid in waiting_for_ghost(server))
+        waits = not is_over()
+        probe.pgconn.finish()
+        ask(server, f"SELECT pg_terminate_backend({probe.info.backend_pid}, 5000)") if waits else None
+    return waits
 
 
 def waiting_for_ghost(server: PostgresServer) -> list[int]:
@@ -545,7 +563,7 @@ def test_a_completion_cut_off_while_it_waits_for_a_standby_is_unknown_and_stands
         claim = claimed(remote.claim(make_asked(), LEASE))
         ghost("on")
 
-        with within(6), meanwhile(lambda: remote.complete(claim, DONE, RETENTION)) as given:
+        with within(9), meanwhile(lambda: remote.complete(claim, DONE, RETENTION)) as given:
             eventually(lambda: waiting_for_ghost(mortal))
             proxy.cut()
 
@@ -567,7 +585,7 @@ def test_a_wait_for_a_standby_that_never_comes_ends(
     ghost("on")
 
     with (
-        within(10),
+        within(20),
         meanwhile(lambda: mortal_store.complete(claim, DONE, RETENTION)) as completed,
         meanwhile(lambda: mortal_store.claim(make_asked("order-2"), LEASE)) as second,
     ):

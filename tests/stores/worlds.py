@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from unittest import mock
 
+from flask_idempotency.core.record import Claim
 from flask_idempotency.stores import Store
 from flask_idempotency.stores.memory import MemoryStore
 from flask_idempotency.stores.sql import SqlStore
@@ -98,3 +99,14 @@ class SqlWorld(World):
         for name in values:
             statement = statement.replace(f":{name}", self.store.mark.replace("NAME", name))
         return self.store._run_text(statement, values)
+
+
+def claimed(found: object) -> Claim:
+    """The claim that a call gave, which it must have."""
+    assert isinstance(found, Claim), f"expected a claim, got {found}"
+    return found
+
+
+def plain(store: SqlStore) -> str:
+    """The store's database as the driver itself wants it named."""
+    return store._engine.url.set(drivername="postgresql").render_as_string(hide_password=False)
