@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 # The published contract suite asserts like a test and shall explain itself like one, whoever imports it first.
-pytest.register_assert_rewrite("flask_idempotency.testing")
+pytest.register_assert_rewrite("flask_idempotency.testing", "tests.stores.machine", "tests.stores.worlds")
 
 pytest_plugins = ["tests.fixtures.processes", "tests.fixtures.postgres", "tests.fixtures.proxy"]
 

@@ -56,7 +56,7 @@ MALFORMED = {
 }  # fmt: skip
 ACCEPTED = {
     "STORE": [None, "memory://", "sqlite:///x.db", "postgresql://user:s3cret@host/db"],
-    "METHODS": [["POST"], {"put", "delete"}, ("PATCH",), frozenset(), ["PROPFIND"]],
+    "METHODS": [["POST"], {"put"}, ("put", "delete"), ("PATCH",), frozenset(), ["PROPFIND"]],
     "REQUIRED": [True, False],
     "GUARD": ["lease"],
     "LEASE": [1, 30.5, timedelta(days=1)],

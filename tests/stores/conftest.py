@@ -6,12 +6,10 @@ from pathlib import Path
 
 import pytest
 
-pytest.register_assert_rewrite("flask_idempotency.testing", "tests.stores.machine", "tests.stores.worlds")
-
-from flask_idempotency.stores import open_store  # noqa: E402 - the line above must come before the first import
-from flask_idempotency.stores.postgres import PostgresStore  # noqa: E402 - the same
-from tests.fixtures.postgres import POSTGRES_BINDIRS, Postgres, PostgresServer  # noqa: E402 - the same
-from tests.stores.worlds import SqlWorld  # noqa: E402 - the same
+from flask_idempotency.stores import open_store
+from flask_idempotency.stores.postgres import PostgresStore
+from tests.fixtures.postgres import POSTGRES_BINDIRS, Postgres, PostgresServer
+from tests.stores.worlds import SqlWorld
 
 
 @pytest.fixture(scope="module", params=list(POSTGRES_BINDIRS) or [None], ids=lambda version: f"postgres-{version}")

@@ -534,18 +534,18 @@ def ghost(mortal: PostgresServer, mortal_store: PostgresStore) -> Iterator[Calla
 
 def commits_wait(server: PostgresServer) -> bool:
     """Commit something and see: a reloaded setting is not felt everywhere at once."""
-    with psycopg.connect(server.url(driver="postgresql"), autocommit=True) as probe:
-        probe.pgconn.send_query(b"SELECT pg_logical_emit_message(true, 'probe', 'probe')")
+    with contextlib.closing(psycopg.connect(server.url(driver="postgresql"), autocommit=True)) as probe:
+        pid, wire = probe.info.backend_pid, probe.pgconn
+        wire.send_query(b"SELECT pg_logical_emit_message(true, 'probe', 'probe')")
 
-        def is_over() -> bool:
-            probe.pgconn.consume_input()
-            return not probe.pgconn.is_busy()
+        def is_answered() -> bool:
+            wire.consume_input()
+            return not wire.is_busy()
 
-        eventually(lambda: is_over() or probe.info.backend_pid in waiting_for_ghost(server))
-        waits = not is_over()
-        probe.pgconn.finish()
-        ask(server, f"SELECT pg_terminate_backend({probe.info.backend_pid}, 5000)") if waits else None
-    return waits
+        eventually(lambda: is_answered() or pid in waiting_for_ghost(server))
+        answered = is_answered()
+    ask(server, f"SELECT pg_terminate_backend({pid}, 5000)")
+    return not answered
 
 
 def waiting_for_ghost(server: PostgresServer) -> list[int]:
