@@ -1,5 +1,6 @@
 """A live owner keeps its claim however long it runs, under every kind of worker; each process keeps its own house."""
 
+import time
 from datetime import timedelta
 from urllib.parse import urlsplit
 
@@ -131,8 +132,8 @@ def test_reaping_beside_replays_and_new_runs_is_never_an_error(serve, ledger):
 
     def client(number):
         """Ask for the same again and again, until the key has expired three times."""
-        seen, key = [], f"order-{number % 3}"
-        while ledger.count("run", intent=key) < 4:
+        seen, key, end = [], f"order-{number % 3}", time.monotonic() + 40
+        while ledger.count("run", intent=key) < 4 and time.monotonic() < end:
             seen.append((key, counter.order(key)))
         return seen
 
@@ -141,7 +142,7 @@ def test_reaping_beside_replays_and_new_runs_is_never_an_error(serve, ledger):
     assert {answer.status for _, answer in answers} <= {201, 409}
     for key in ("order-0", "order-1", "order-2"):
         firsts = [answer for each, answer in answers if each == key and is_first(answer)]
-        assert len(firsts) == ledger.count("effect", intent=key) == 4
+        assert len(firsts) == ledger.count("effect", intent=key) >= 4
         assert {answer.body for each, answer in answers if each == key and is_replay(answer)} <= {
             answer.body for answer in firsts
         }

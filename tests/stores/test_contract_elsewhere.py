@@ -17,7 +17,7 @@ from flask_idempotency.stores import open_store
 from flask_idempotency.stores.postgres import PostgresStore
 from flask_idempotency.testing import StoreContract
 from tests.fixtures.postgres import Postgres
-from tests.fixtures.processes import eventually, free_port
+from tests.fixtures.processes import eventually, free_port, needs
 from tests.stores.worlds import SqlWorld
 
 HABITS = (
@@ -71,7 +71,7 @@ PGBOUNCER = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sb
 @contextlib.contextmanager
 def pooled(server: Postgres) -> Iterator[Postgres]:
     """A pgbouncer in transaction mode before *server*: each statement may go to another of its few connections."""
-    assert PGBOUNCER is not None
+    assert PGBOUNCER is not None, "install pgbouncer"
     port = free_port()
     with TemporaryDirectory() as folder:
         config, users = Path(folder, "pgbouncer.ini"), Path(folder, "users.txt")
@@ -109,7 +109,7 @@ def pooled_store(postgres: Postgres) -> Iterator[PostgresStore]:
     postgres.drop_database(database)
 
 
-@pytest.mark.skipif(PGBOUNCER is None, reason="pgbouncer tests did NOT run: install the package pgbouncer for them")
+@needs(PGBOUNCER, "pgbouncer")
 class TestPostgresBehindPgbouncer(StoreContract):
     """No session state is relied on, and none is left: in transaction mode the next statement meets another session."""
 
