@@ -8,6 +8,7 @@ from inspect import isclass, iscoroutinefunction
 from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
 from flask import Flask, Request, Response, after_this_request, current_app, got_request_exception, request
+from werkzeug.exceptions import HTTPException
 
 from flask_idempotency import errors, lease, signals
 from flask_idempotency.cli import commands
@@ -230,10 +231,10 @@ def _note(found: Exchange, response: Response) -> None:
         found.made = Made(response, response.status_code, is_kept(found.policy, response))
 
 
-def _note_failure(_: Flask, **__: Any) -> None:
+def _note_failure(_: Flask, exception: BaseException | None = None, **__: Any) -> None:
     """Remember that an exception went unhandled: the page Flask makes of it is nobody's answer."""
     found = exchange.peek(request.environ, current_state())
-    if found is not None:
+    if found is not None and not isinstance(exception, HTTPException):  # some extensions report every abort() here
         found.failed = True
 
 
@@ -320,14 +321,12 @@ def _answer_like_a_duplicate(reading: Reading, response: Response) -> Response:
                 course = Refuse(RequestInFlight(retry_after=1))
     except StoreUnavailable as error:
         course = Refuse(OutcomeUnknown(retry_after=error.retry_after))  # not "nothing was run": the view was
-    match course:
-        case Replay(snapshot):
-            signals.tell(signals.replayed, reference=known, status=snapshot.status)
-            return restore(snapshot, request, known, with_fresh_headers(current_app.response_class(), response))
-        case Refuse(refusal):
-            return _refusal_as_answer(refusal, known, response)
-        case Run():
-            raise AssertionError("a settled record is not run")
+    if isinstance(course, Replay):
+        signals.tell(signals.replayed, reference=known, status=course.snapshot.status)
+        base = with_fresh_headers(current_app.response_class(), response)
+        return restore(course.snapshot, request, known, base)
+    assert isinstance(course, Refuse), "a settled record is not run"
+    return _refusal_as_answer(course.refusal, known, response)
 
 
 # -- saying so -------------------------------------------------------------------------------------------------------

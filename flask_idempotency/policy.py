@@ -96,7 +96,7 @@ def is_question(scope: object) -> bool:
     except TypeError:
         return False
     except ValueError:
-        pass  # it does not say what it takes
+        return True  # it does not say what it takes
     return True
 
 

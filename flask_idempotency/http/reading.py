@@ -232,15 +232,15 @@ def _multipart(request: Request, body: bytes) -> Multipart | None:
 
 def _parts(request: Request, body: bytes) -> list[tuple[Part, bytes]] | None:
     """Take a multipart form apart; None, if Werkzeug would find nothing in it either: then its bytes are compared."""
-    boundary = request.mimetype_params.get("boundary", "").encode("latin-1", "replace")
-    if not boundary:
+    boundary = request.mimetype_params.get("boundary", "")
+    if not boundary or not boundary.isascii():
         return None
-    decoder = MultipartDecoder(boundary, max_parts=request.max_form_parts)
+    decoder = MultipartDecoder(boundary.encode(), max_parts=request.max_form_parts)
     decoder.receive_data(body)
     decoder.receive_data(None)
     parts: list[tuple[Part, bytes]] = []
     try:
-        while not isinstance(event := decoder.next_event(), Epilogue):
+        while not isinstance(event := decoder.next_event(), Epilogue | NeedData):
             if isinstance(event, Field | File):
                 head, chunks = event, []
             elif isinstance(event, Data):
@@ -250,11 +250,12 @@ def _parts(request: Request, body: bytes) -> list[tuple[Part, bytes]] | None:
                     filename = head.filename if isinstance(head, File) else None
                     type_ = head.headers.get("Content-Type", "")
                     parts.append((Part(head.name, filename, type_, sha256(value).digest()), value))
-            elif isinstance(event, NeedData):
-                return None
     except (ValueError, AttributeError, RequestEntityTooLarge):
         return None
-    return parts if all(isinstance(part.name, str) for part, _ in parts) else None  # Werkzeug lets a name be missing
+    is_whole = isinstance(event, Epilogue) and all(
+        isinstance(part.name, str) for part, _ in parts
+    )  # a name may be missing
+    return parts if is_whole else None
 
 
 def _parsed_form(request: Request) -> Form | Multipart:

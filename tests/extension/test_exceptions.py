@@ -1,7 +1,8 @@
 """Exceptions on their way through: the app sees its own, clients see pages, and the lease always ends."""
 
 import pytest
-from flask import abort
+from flask import abort, got_request_exception
+from werkzeug.exceptions import HTTPException
 
 from flask_idempotency import idempotent
 from tests.apps.shop import REFERENCE, REPLAYED
@@ -106,6 +107,31 @@ def test_a_later_hook_that_answers_is_part_of_the_view(shop):
 
     assert [shop.send("/plain").status_code for _ in range(2)] == [403, 403]
     assert (shop.n, shop.records()[0].state) == (0, "running")
+
+
+@pytest.mark.parametrize(("status", "kept"), [(404, True), (503, False)])
+def test_an_extension_that_reports_every_abort_as_a_failure_does_not_change_what_is_kept(shop, status, kept):
+    def report(error):  # as Flask-RESTful does
+        got_request_exception.send(shop.app, exception=error)
+        return {"message": "reported"}, error.code
+
+    shop.app.register_error_handler(HTTPException, report)
+    shop.answer = lambda: abort(status)
+
+    answers = [shop.send() for _ in range(2)]
+
+    assert [answer.status_code for answer in answers] == [status] * 2
+    assert (shop.n == 1) == kept
+
+
+def test_an_extension_that_reports_refusals_as_failures_leaves_their_marks(shop):
+    def report(error):
+        got_request_exception.send(shop.app, exception=error)
+        return {"message": "reported"}, error.code
+
+    shop.app.register_error_handler(HTTPException, report)
+
+    assert shop.send(key="a,b").headers["Cache-Control"] == "no-store"
 
 
 def test_a_rolled_back_lease_counts_as_no_takeover(shop):

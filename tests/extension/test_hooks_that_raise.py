@@ -1,9 +1,11 @@
 """The hook of another that raises after the view: the effect stands, the retry replays, the view ran once."""
 
 import pytest
-from flask import Blueprint, after_this_request, copy_current_request_context, request
+from flask import Blueprint, abort, after_this_request, copy_current_request_context, request
+from werkzeug.exceptions import NotFound
 
 from flask_idempotency import idempotent, signals
+from flask_idempotency.errors import StoreUnavailable
 from tests.apps.shop import REPLAYED
 
 
@@ -79,6 +81,24 @@ def test_the_effect_stands_and_the_retry_replays(office, testing, path, place, f
 
     assert (retry.status_code, retry.headers.get(REPLAYED), office.n) == (201, "true", 1)
     assert retry.json == {"id": 1}
+
+
+@pytest.mark.parametrize("testing", [True, False], ids=["TESTING", "not TESTING"])
+@pytest.mark.parametrize("place", PLACES)
+def test_a_hook_that_aborts_is_no_answer_of_the_view(office, testing, place):
+    office.app.testing = testing
+    mended = []
+    place(office, lambda response: response if mended else abort(404))
+    if testing:
+        with pytest.raises(NotFound):
+            office.send("/api/decorated")
+    else:
+        assert office.send("/api/decorated").status_code == 500
+    mended.append(True)
+
+    retry = office.send("/api/decorated")
+
+    assert (retry.status_code, retry.headers.get(REPLAYED), office.n) == (201, "true", 1)
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -180,6 +200,53 @@ def test_an_environ_handed_on_to_another_app_is_left_alone(shop, make_shop):
 
     assert (first.status_code, seen) == (201, [b"inner", 409])
     assert shop.send("/plain").headers[REPLAYED] == "true"
+
+
+def test_a_broken_hook_and_a_broken_store_together_do_not_hide_the_hooks_error(shop, caplog):
+    shop.app.testing = True
+    hook = Hook()
+    after_ours(shop, hook)
+    shop.store.fails("complete", StoreUnavailable())
+
+    with pytest.raises(Broken):
+        shop.send()
+
+    hook.mended = True
+    shop.store.heals()
+    assert "outcome_unknown" in caplog.text
+    assert (shop.send().status_code, shop.n) == (409, 1)
+
+
+def test_a_broken_hook_of_a_run_that_was_taken_over_does_no_harm(shop, let_pass):
+    shop.app.testing = True
+    hook = Hook()
+    hook.mended = True
+    after_ours(shop, hook)
+
+    def run():
+        if shop.n == 1:
+            let_pass(3600)
+            shop.send()
+            hook.mended = False
+        return shop.create()
+
+    shop.answer = run
+    with pytest.raises(Broken):
+        shop.send()
+    hook.mended = True
+
+    assert (shop.send().json, shop.n) == ({"id": 2}, 2)
+
+
+def test_whatever_goes_wrong_while_a_run_is_abandoned_is_logged_and_no_more(shop, caplog, monkeypatch):
+    shop.app.testing = True
+    after_ours(shop, Hook())
+    monkeypatch.setattr("flask_idempotency.extension.take_down", lambda *_: 1 / 0)
+
+    with pytest.raises(Broken):
+        shop.send()
+
+    assert "could not settle" in caplog.text
 
 
 def test_signals_of_a_run_that_a_hook_broke_are_sent_all_the_same(shop):

@@ -44,10 +44,11 @@ def test_s04_without_a_scope_the_ready_made_ones_are_listed(scope):
         assert f"scopes.{name}" in sentence
 
 
-def test_a_scope_with_arguments_that_have_defaults_is_accepted():
+@pytest.mark.parametrize("scope", [lambda name="alice": name, max], ids=["a default", "it does not say what it takes"])
+def test_a_scope_that_may_need_no_arguments_is_accepted(scope):
     app = Flask("accepted")
 
-    Idempotency(app, scope=lambda name="alice": name, store=MemoryStore())
+    Idempotency(app, scope=scope, store=MemoryStore())
 
     assert "idempotency" in app.extensions
 

@@ -117,12 +117,17 @@ def test_f10_a_short_body_that_a_hook_has_read_is_a_plain_400_too(shop):
     assert (shop.n, shop.store.calls) == (0, [])
 
 
-def test_a_connection_that_breaks_while_the_body_is_read_is_a_plain_400(shop):
-    class Broken(BytesIO):
+@pytest.mark.parametrize("length", [None, "8"], ids=["chunked", "with a length"])
+@pytest.mark.parametrize("terminated", [True, False])
+def test_a_connection_that_breaks_while_the_body_is_read_is_a_plain_400(shop, length, terminated):
+    class Broken:
         def read(self, size=-1):
             raise ConnectionResetError
 
-    answer = shop.send(**chunked(Broken()))
+    environ = {"wsgi.input": Broken(), **({"wsgi.input_terminated": True} if terminated or not length else {})}
+    environ |= {"CONTENT_LENGTH": length} if length else {"HTTP_TRANSFER_ENCODING": "chunked"}
+
+    answer = shop.send(environ_overrides=environ)
 
     assert answer.status_code == 400
     assert (shop.n, shop.store.calls) == (0, [])
@@ -268,6 +273,16 @@ def test_chunked_json_differs_after_a_hook_looked_for_a_form(shop, touch):
     again, other = shop.send(**chunked(b'{"a": 1}')), shop.send(**chunked(b'{"a":2}'))
 
     assert (again.headers.get(REPLAYED), other.status_code) == ("true", 422)
+
+
+@pytest.mark.parametrize("key", [KEY, None], ids=["header", "field"])
+def test_a_scope_may_read_the_form(make_shop, key):
+    shop = make_shop(scope=lambda: request.form["account"])
+    first, second, other = (
+        shop.send(key=key, data={"account": "7", "_idempotency_key": KEY, "a": value}) for value in "112"
+    )
+
+    assert (first.status_code, second.headers.get(REPLAYED), other.status_code) == (201, "true", 422)
 
 
 def test_the_key_in_a_form_is_found_after_a_hook_read_the_form(shop):

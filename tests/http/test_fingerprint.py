@@ -125,6 +125,13 @@ def test_a_multipart_type_without_a_boundary_is_compared_by_its_bytes(shop):
     assert status == REUSED
 
 
+def test_a_part_without_a_name_is_not_taken_for_one_with_an_empty_name(shop):
+    named, unnamed = multipart(("", None, None, b"1")), multipart(("", None, None, b"1"))
+    unnamed["data"] = unnamed["data"].replace(b'; name=""', b"")
+
+    assert second_status(shop, named, unnamed) == REUSED
+
+
 def test_another_multipart_type_is_compared_by_its_bytes(shop):
     mixed = [raw(multipart(NOTE, boundary=b)["data"], f"multipart/mixed; boundary={b}") for b in ("one", "two")]
 

@@ -2,6 +2,7 @@
 
 import pytest
 from flask import Response, abort, redirect
+from flask_sqlalchemy import SQLAlchemy
 from werkzeug.exceptions import HTTPException, default_exceptions
 
 from tests.apps.shop import REPLAYED
@@ -150,10 +151,25 @@ def test_a_handler_for_an_http_exception_may_change_what_is_kept(shop):
     assert not is_replayed(shop)
 
 
-def test_t10_a_422_of_the_view_is_kept_though_it_rolled_everything_back(shop):
-    shop.answer = lambda: ({"errors": ["amount"]}, 422)
+def test_t10_a_422_of_the_view_is_kept_though_it_rolled_everything_back(shop, shop_url, sql):
+    db = SQLAlchemy()
+    shop.app.config["SQLALCHEMY_DATABASE_URI"] = shop_url
+    db.init_app(shop.app)
+    sql("DROP TABLE IF EXISTS thing")
+    sql("CREATE TABLE thing (amount INTEGER)")
 
-    assert is_replayed(shop)
+    def reject():
+        db.session.execute(db.text("INSERT INTO thing VALUES (1)"))
+        db.session.rollback()
+        return {"errors": ["amount"]}, 422
+
+    shop.answer = reject
+    replayed = is_replayed(shop)
+    with shop.app.app_context():
+        db.engine.dispose()
+
+    assert replayed
+    assert sql("SELECT * FROM thing") == []
 
 
 # -- keep= -------------------------------------------------------------------------------------------------------------
