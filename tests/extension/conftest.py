@@ -1,6 +1,7 @@
 """The shop, for every test of the extension."""
 
 import gc
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -14,4 +15,5 @@ __all__ = ["let_pass", "make_shop", "shop", "shop_database", "shop_url", "sql"]
 def no_loop_left() -> Iterator[None]:
     """Let go of the threads of async views: one that raised is kept by its traceback until the garbage is collected."""
     yield
-    gc.collect()
+    if any(thread.name.startswith("ThreadPoolExecutor") for thread in threading.enumerate()):
+        gc.collect()

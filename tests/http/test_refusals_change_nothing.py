@@ -15,6 +15,7 @@ WRONG = {
     "a large body": {"data": b"x" * 1001},
     "a short body": {"data": b"{}", "environ_overrides": {"CONTENT_LENGTH": "9"}},
 }
+ALWAYS_WRONG = {name: wrong for name, wrong in WRONG.items() if not name.startswith("another")}
 RIGHT = {"key": KEY, "json": {"a": 1}}
 
 
@@ -28,10 +29,8 @@ def rows(sql):
     return lambda: sql("SELECT * FROM idempotency_record")
 
 
-@pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
+@pytest.mark.parametrize("wrong", ALWAYS_WRONG.values(), ids=ALWAYS_WRONG)
 def test_nothing_is_created(small, rows, wrong):
-    wrong = {"key": "a,b"} if "data" not in wrong and "headers" not in wrong else wrong
-
     statuses = {small.send(**wrong).status_code for _ in range(3)}
 
     assert statuses <= {400, 413}
