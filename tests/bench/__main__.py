@@ -11,7 +11,7 @@ from statistics import median
 from time import perf_counter, process_time
 
 from tests.bench.apps import Case, make_cases
-from tests.bench.counting import Count, SqliteCounter, count_postgres
+from tests.bench.counting import REQUESTS, Count, SqliteCounter, count_postgres
 from tests.fixtures.postgres import PostgresServer
 
 WARM_UP = 30  # requests of each kind before anything counts: caches, plans, connections
@@ -60,10 +60,12 @@ def measure(cases: list[Case], rounds: int) -> list[tuple[float, float]]:
     """Give each case's median wall and CPU seconds from one run in which they take turns in random order."""
     for case in cases:
         for _ in range(WARM_UP):
+            case.prepare()
             case.call()
     times: dict[str, list[tuple[float, float]]] = {case.name: [] for case in cases}
     for turn in range(rounds):
         for case in random.sample(cases, len(cases)):
+            case.prepare()
             wall, cpu = perf_counter(), process_time()
             case.call()
             times[case.name].append((perf_counter() - wall, process_time() - cpu))
@@ -75,20 +77,23 @@ def measure(cases: list[Case], rounds: int) -> list[tuple[float, float]]:
 def counted(case: Case, count: Callable[[Callable[[], None]], Count]) -> Count:
     """Count a case after its first calls, when connections are made and statements known."""
     for _ in range(WARM_UP):
+        case.prepare()
         case.call()
+    for _ in range(REQUESTS):
+        case.prepare()
     return count(case.call)
 
 
 def show(title: str, cases: list[Case], rows: list[tuple[float, float]], counts: list[Count]) -> None:
     """Print one store's table."""
     print(f"{title}, {os.cpu_count()} cores")
-    print(f"  {'':24}{'wall':>6}{'CPU':>7}{'target':>9}{'statements':>12}{'commits':>9}{'extra':>7}")
+    print(f"  {'':26}{'wall':>6}{'CPU':>7}{'target':>9}{'statements':>12}{'commits':>9}{'extra':>7}")
     (base_wall, base_cpu), base = rows[0], counts[0]
     for case, (wall, cpu), each in zip(cases, rows, counts, strict=True):
         target = "" if case.target is None else f"≤ {case.target:.2f}"
         verdict = "" if case.target is None or wall / base_wall <= case.target else "  over"
         print(
-            f"  {case.name:24}{wall / base_wall:6.2f}{cpu / base_cpu:7.2f}{target:>9}"
+            f"  {case.name:26}{wall / base_wall:6.2f}{cpu / base_cpu:7.2f}{target:>9}"
             f"{each.statements:12.1f}{each.commits:9.1f}{each.commits - base.commits:7.1f}{verdict}"
         )
     print(f"  (unprotected: {base_wall * 1000:.2f} ms wall, {base_cpu * 1000:.2f} ms CPU)\n")
