@@ -31,6 +31,12 @@ HABITS = (
     ("statement_timeout", "30s"),
     ("lc_messages", "C"),
     ("search_path", "public, pg_catalog"),
+    # A plan that asks a subquery anew for every row, as a small table without statistics may get by itself.
+    ("enable_hashjoin", "off"),
+    ("enable_mergejoin", "off"),
+    ("enable_hashagg", "off"),
+    ("enable_sort", "off"),
+    ("enable_material", "off"),
 )
 
 

@@ -349,6 +349,15 @@ def test_a_reaper_in_the_middle_of_its_batch_blocks_no_claim_of_other_keys(
     assert all(isinstance(each, Claim) for each in found)
 
 
+def test_a_reaper_reads_no_further_than_the_expired_records_go(store: PostgresStore, session: Any):
+    session.execute("SET LOCAL enable_seqscan = off")
+    statement = load_statement("postgres", "reap", "%(NAME)s")
+
+    plan = session.execute(f"EXPLAIN {statement}", {"grace": timedelta(0), "limit": 500}).fetchall()
+
+    assert "Index Cond: (expires_at <" in "\n".join(line for (line,) in plan)
+
+
 def test_nobody_waits_long_for_a_row_that_somebody_holds(store: PostgresStore, session: Any):
     claim = claimed(store.claim(make_asked(), LEASE))
     session.execute("SELECT FROM idempotency_record FOR UPDATE")
