@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from datetime import timedelta
-from functools import wraps
+from functools import partial, wraps
 from inspect import isclass, iscoroutinefunction
 from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
@@ -83,8 +83,8 @@ class Idempotency:
         scope = self._scope if scope is None else scope
         state = app.extensions[NAME] = make_state(app, db, store, scope)
         app.url_value_preprocessor(_listen)
-        app.before_request(_open_undecorated)
-        app.after_request(_settle)
+        app.before_request(partial(_open_undecorated, state))
+        app.after_request(partial(_settle, state))
         got_request_exception.connect(_note_failure, app)
         app.wsgi_app = _with_safety_net(app)  # type: ignore[assignment, method-assign]  # the documented way
         app.jinja_env.globals["idempotency_field"] = idempotency_field
@@ -171,11 +171,13 @@ def _listen(_: str | None, __: dict[str, Any] | None) -> None:
         after_this_request(_note_answer)
 
 
-def _open_undecorated() -> Response | None:
+def _open_undecorated(state: State) -> Response | None:
     """Open, before the view, a request to a view that says nothing about itself (``before_request``)."""
-    state, asked = current_state(), _this_request()
-    settings, endpoint = state.settings, asked.endpoint
-    if endpoint is None or asked.method not in settings.methods or not (settings.required or may_have_key(asked)):
+    asked, settings = _this_request(), state.settings
+    if asked.method not in settings.methods or not (settings.required or may_have_key(asked)):
+        return None
+    endpoint = asked.endpoint
+    if endpoint is None:
         return None
     if state.options_of(endpoint, asked.method) is not None:
         return None  # it opens where its decorator stands, or not at all
@@ -238,13 +240,12 @@ def _note_failure(_: Flask, exception: BaseException | None = None, **__: Any) -
         found.failed = True
 
 
-def _settle(response: Response) -> Response:
+def _settle(state: State, response: Response) -> Response:
     """Settle a request once its answer is made (``after_request``)."""
-    found = exchange.pop(request.environ, current_state()) if exchange.is_taken(request.environ) else None
-    match found:
+    match exchange.pop(request.environ, state):
         case None:
             pass
-        case Exchange(course=Run(claim), reference=str(known), reading=Reading() as reading):
+        case Exchange(course=Run(claim), reference=str(known), reading=Reading() as reading) as found:
             _note(found, response)  # where the key came to light too late for us to be the first
             try:
                 _conclude(found, claim, None if found.failed else response)
@@ -256,7 +257,7 @@ def _settle(response: Response) -> Response:
         case Exchange(course=Replay(snapshot), reference=str(known), failed=False):
             return restore(snapshot, request, known, response)  # the other hooks have been over it
         case Exchange(course=Refuse(refusal), failed=False):
-            return problem.mark(response, refusal, current_state().settings.docs_url)
+            return problem.mark(response, refusal, state.settings.docs_url)
     return response
 
 
@@ -266,13 +267,13 @@ def _with_safety_net(app: Flask) -> "WSGIApplication":
     Not in ``teardown_request``: another function's error there would keep ours from running, and a copied request
     context, handed to a thread, is torn down while the view still runs.
     """
-    wsgi_app = app.wsgi_app
+    wsgi_app, state = app.wsgi_app, app.extensions[NAME]
 
     def serve(environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
         try:
             return wsgi_app(environ, start_response)
         finally:
-            found = exchange.pop(environ, app.extensions[NAME])
+            found = exchange.pop(environ, state)
             if found is not None:
                 _abandon(app, found)
 

@@ -1,6 +1,7 @@
 """RecordId ⇄ the twelve characters people read out to each other, such as 7D3F-92AB-1C4E. No store is asked."""
 
 import re
+from functools import lru_cache
 from typing import NewType
 
 from flask_idempotency.core.scope import RecordId
@@ -17,6 +18,7 @@ _READ = str.maketrans(_DIGITS.lower() + "OoIiLl", _DIGITS + "001111", " -")
 _CANONICAL = re.compile(rf"[{_DIGITS}]{{12}}")
 
 
+@lru_cache(maxsize=256)  # a request asks for its own several times
 def reference_of(id: RecordId) -> Reference:
     """Shorten the id to its first 60 bits, in groups of four."""
     number = int.from_bytes(id, "big") >> _REST_BITS

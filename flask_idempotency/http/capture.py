@@ -105,18 +105,20 @@ def restore(snapshot: Snapshot, request: Request, reference: str, response: Resp
     # What was stored by another version, or by another hand, is looked at again.
     headers = tuple((name, value) for name, value in snapshot.headers if fate_of(name) is Fate.REPLAYED)
     headers, body = _decoded_for(request, headers, snapshot.body)
-    today = [(name, value) for name, value in response.headers if fate_of(name) is not Fate.REPLAYED]
+    today = [
+        (name, value)
+        for name, value in response.headers
+        if fate_of(name) is not Fate.REPLAYED and name.lower() not in OURS
+    ]
     vary = _merged([*(value for name, value in headers if name.lower() == "vary"), *response.headers.getlist("Vary")])
+    lines = [line for line in headers if line[0].lower() != "vary"] + today
+    if vary:
+        lines.append(("Vary", vary))
     response.status_code = snapshot.status
     response.direct_passthrough = False
     response.headers.clear()
-    response.headers.extend((name, value) for name, value in headers if name.lower() != "vary")
-    response.headers.extend((name, value) for name, value in today if name.lower() not in OURS)
-    if vary:
-        response.headers["Vary"] = vary
+    response.headers.extend([*lines, (REPLAYED, "true"), (REFERENCE, reference)])
     response.set_data(body)
-    response.headers[REPLAYED] = "true"
-    response.headers[REFERENCE] = reference
     return response
 
 

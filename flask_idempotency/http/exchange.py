@@ -49,11 +49,6 @@ def put(environ: Environ, exchange: Exchange) -> None:
     environ[_REFERENCE] = exchange.reference
 
 
-def is_taken(environ: Environ) -> bool:
-    """Say whether anybody has the slot: most requests have no key, and are asked no more than this."""
-    return _SLOT in environ
-
-
 def peek(environ: Environ, owner: object = None) -> Exchange | None:
     """Look at the slot, if it is this owner's; without one, at anybody's."""
     found = cast(Exchange | None, environ.get(_SLOT))
@@ -62,6 +57,8 @@ def peek(environ: Environ, owner: object = None) -> Exchange | None:
 
 def pop(environ: Environ, owner: object) -> Exchange | None:
     """Empty the slot, if it is this owner's, once: Flask runs the hooks again if one of them raises."""
+    if _SLOT not in environ:  # most requests have no key, and are asked no more than this
+        return None
     found = peek(environ, owner)
     if found is not None:
         del environ[_SLOT]

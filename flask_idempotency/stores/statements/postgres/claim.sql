@@ -3,8 +3,8 @@
 -- and the wait for a rival in the middle of its COMMIT ends.
 INSERT INTO idempotency_record
        (id, scope, method, path, fingerprint, state, token, attempt, created_at, lease_until)
-SELECT :id, :scope, :method, :path, :fingerprint, 'running', :token, 1, clock_timestamp(), clock_timestamp() + :lease
-  FROM (SELECT set_config('synchronous_commit', replace(current_setting('synchronous_commit'), 'off', 'on'), true),
-               set_config('lock_timeout', '2s', true)) AS ours
+VALUES (:id, :scope, :method, :path, :fingerprint, 'running', :token,
+        CASE WHEN set_config('lock_timeout', '2s', true) IS NOT NULL THEN 1 END,
+        clock_timestamp(), clock_timestamp() + :lease)
     ON CONFLICT (id) DO NOTHING
-RETURNING attempt
+RETURNING set_config('synchronous_commit', replace(current_setting('synchronous_commit'), 'off', 'on'), true)

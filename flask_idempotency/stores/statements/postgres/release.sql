@@ -2,6 +2,6 @@
 -- A wait that outlived its caller would end the lease at any time later, so it ends first.
 UPDATE idempotency_record
    SET lease_until = clock_timestamp(), token = NULL
-  FROM (SELECT set_config('lock_timeout', '2s', true)) AS ours
  WHERE id = :id AND token = :token AND state = 'running'
+   AND set_config('lock_timeout', '2s', true) IS NOT NULL
 RETURNING id

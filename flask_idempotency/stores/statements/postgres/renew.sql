@@ -2,6 +2,6 @@
 -- Whoever renews has other leases to renew as well, so the wait for a row that somebody holds ends.
 UPDATE idempotency_record
    SET lease_until = clock_timestamp() + :lease
-  FROM (SELECT set_config('lock_timeout', '2s', true)) AS ours
  WHERE id = :id AND token = :token AND state = 'running'
+   AND set_config('lock_timeout', '2s', true) IS NOT NULL
 RETURNING id
