@@ -94,5 +94,11 @@ def open_store(url: str | URL) -> Store:
         raise ConfigError(f"IDEMPOTENCY_STORE: {scheme} is not available yet; use postgresql or sqlite.")
     if scheme not in _TECHNOLOGIES:
         raise ConfigError(f"IDEMPOTENCY_STORE: {scheme} is not a known store; use postgresql, sqlite or memory.")
-    opener: Callable[[str | URL], Store] = import_module(f"{__name__}.{_TECHNOLOGIES[scheme]}").open_url
+    technology = _TECHNOLOGIES[scheme]
+    try:
+        opener: Callable[[str | URL], Store] = import_module(f"{__name__}.{technology}").open_url
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"IDEMPOTENCY_STORE: {error.name} is not installed; run: pip install flask-idempotency[{technology}]"
+        ) from None
     return opener(url)

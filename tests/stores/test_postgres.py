@@ -115,6 +115,8 @@ def test_many_may_create_the_table_at_once(postgres_url: str):
 
 def test_psycopg_is_asked_for_by_name_where_it_is_missing(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "psycopg", None)
+    for name in ("postgres", "pipeline"):
+        monkeypatch.delitem(sys.modules, f"flask_idempotency.stores.{name}")
 
     with pytest.raises(ConfigError, match=r"psycopg is not installed; run: pip install flask-idempotency\[postgres\]$"):
         open_store("postgresql://user@127.0.0.1/db")

@@ -16,7 +16,7 @@ import pytest
 from flask_idempotency.core.record import Busy, Claim, Finished, Record, Running, Settled
 from flask_idempotency.core.snapshot import Snapshot
 from flask_idempotency.errors import ClaimLost, ConfigError, OutcomeUnknown, StoreUnavailable
-from flask_idempotency.stores import open_store
+from flask_idempotency.stores import open_store, pipeline
 from flask_idempotency.stores import postgres as module
 from flask_idempotency.stores.postgres import PostgresStore
 from flask_idempotency.testing import LEASE, RETENTION, make_asked
@@ -268,7 +268,7 @@ def test_a_server_that_never_answers_is_given_up_after_the_connect_timeout(
     opened: Callable[..., PostgresStore], monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(module, "CONNECT_TIMEOUT", 2)
-    monkeypatch.setattr(module, "ANSWER_TIMEOUT", 60)
+    monkeypatch.setattr(pipeline, "ANSWER_TIMEOUT", 60)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         store = opened(f"postgresql://user@127.0.0.1:{silent.getsockname()[1]}/records")
 
@@ -289,7 +289,7 @@ def test_a_connect_timeout_in_the_url_wins(opened: Callable[..., PostgresStore],
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait less than in production for a server that is silent."""
     monkeypatch.setattr(module, "CONNECT_TIMEOUT", 2)
-    monkeypatch.setattr(module, "ANSWER_TIMEOUT", 0.5)
+    monkeypatch.setattr(pipeline, "ANSWER_TIMEOUT", 0.5)
 
 
 @pytest.mark.usefixtures("impatient")
