@@ -95,7 +95,7 @@ def same(a: Fingerprint, b: Fingerprint) -> bool:
 
 
 def _rule_1(content: Content) -> bytes:
-    query = canonical_pairs(parse_pairs(content.query))
+    query = canonical_pairs(parse_pairs(content.query)) if content.query else b""
     return sha256(frame(b"fp1", utf8(content.method), content.path, query, *_payload_1(content))).digest()
 
 

@@ -124,7 +124,11 @@ def _body(request: Request, limit: int) -> bytes | None:
                 raise BodyTooLarge
             _put_back(request, BytesIO(body))
         elif _is_untouched(request) and announced <= (request.max_content_length or limit):
-            _put_back(request, BytesIO(b"".join(_chunks(request.environ["wsgi.input"], announced))))
+            body = b"".join(_chunks(request.environ["wsgi.input"], announced))
+            if len(body) != announced:
+                raise _not_whole()
+            _put_back(request, BytesIO(body))
+            return body
     try:
         body = request.get_data(cache=True, parse_form_data=False)
     except OSError:

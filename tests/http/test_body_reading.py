@@ -69,11 +69,11 @@ def test_the_view_can_read_the_body_in_any_way(shop, send, read):
 
 def test_the_view_can_parse_json_and_read_the_bytes_again(shop):
     seen = []
-    shop.answer = lambda: (seen.append((request.get_json(), request.get_data(), request.stream.read())), "ok")[1]
+    shop.answer = lambda: (seen.append((request.get_json(), request.get_data())), "ok")[1]
 
     shop.send(data=b'{"a": 1}', content_type="application/json")
 
-    assert seen == [({"a": 1}, b'{"a": 1}', b'{"a": 1}')]
+    assert seen == [({"a": 1}, b'{"a": 1}')]
 
 
 def test_f10_chunked_or_not_is_the_same_request(shop):
