@@ -3,6 +3,7 @@
 IdempotencyError
 ├── ConfigError                the app is set up wrongly: correct the setting the sentence names
 ├── ClaimLost                  someone took over: roll back, answer like any duplicate
+├── WorkRefused                the database will not commit what the view did: correct the view
 └── RequestRefused             an HTTPException; an app may register an error handler for it
     ├── KeyInvalid 400         the key is malformed: send a well-formed one
     ├── KeyMissing 400         the view wants a key: send one
@@ -31,6 +32,10 @@ class ConfigError(IdempotencyError):
 
 class ClaimLost(IdempotencyError):
     """The claim is no longer ours: its lease passed and another attempt took over."""
+
+
+class WorkRefused(IdempotencyError):
+    """The database does not commit what the view did; nothing of it is left, and the answer it made is not given."""
 
 
 class RequestRefused(IdempotencyError, HTTPException):

@@ -34,7 +34,9 @@ def decide(found: Claim | Busy | Settled, asked: Fingerprint) -> Run | Replay | 
     match found:
         case Claim():
             return Run(found)
-        case Busy() | Settled() if not same(found.fingerprint, asked):
+        case Busy(fingerprint=None):
+            return Refuse(errors.KeyReused())
+        case Busy(fingerprint=Fingerprint() as known) | Settled(fingerprint=known) if not same(known, asked):
             return Refuse(errors.KeyReused())
         case Busy(lease_left=left):
             # One second at least, for a client that takes 0 as "at once"; the view usually ends long before its lease.

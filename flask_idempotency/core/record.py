@@ -72,20 +72,32 @@ class Lease:
 
 
 @dataclass(frozen=True, slots=True)
+class Transaction:
+    """A claim held by an open transaction: unless that is committed, nothing has ever been."""
+
+    token: bytes
+    replaces: bool  # a record that no longer counts is in the way of ours: expired, or left by a lease that has ended
+    has_past: bool = False  # something was written in it before the claim
+
+
+@dataclass(frozen=True, slots=True)
 class Claim:
     """The exclusive right to run. Whoever holds one must settle it."""
 
     id: RecordId
-    guard: Lease
+    guard: Lease | Transaction
     attempt: int
     taken_over: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Busy:
-    """Somebody else holds the claim, at most for what is left of the lease unless it is renewed."""
+    """Somebody else holds the claim, at most for what is left of the lease unless it is renewed.
 
-    fingerprint: Fingerprint
+    An open transaction shows nothing of itself but whether it is the same request: None, if it is another.
+    """
+
+    fingerprint: Fingerprint | None
     lease_left: timedelta
 
 

@@ -3,10 +3,10 @@
 Every store, ours or yours, passes ``flask_idempotency.testing.StoreContract``.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import timedelta
 from importlib import import_module
-from typing import Protocol
+from typing import Any, Protocol
 
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
@@ -18,7 +18,7 @@ from flask_idempotency.core.scope import RecordId
 from flask_idempotency.core.snapshot import Answer
 from flask_idempotency.errors import ConfigError
 
-__all__ = ["Store", "open_store"]
+__all__ = ["Store", "TransactionalStore", "open_store"]
 
 
 class Store(Protocol):
@@ -70,6 +70,50 @@ class Store(Protocol):
 
     def reap(self, grace: timedelta, limit: int = 500) -> int:
         """Delete at most *limit* finished records that expired more than *grace* ago; say how many."""
+
+
+class TransactionalStore(Store, Protocol):
+    """enter · keep, undo · finish, or leave. A store whose records can be part of an app's own transaction.
+
+    *connection* is the driver's own, from the app's pool; whatever the app does on it between these calls is the work.
+    """
+
+    drivers: Collection[str]  # SQLAlchemy's names of those whose connections can be joined
+
+    def recall(self, record: RecordId) -> Record | None:
+        """Read a settled record, if this process has met it before: a key comes back in bursts. None: ``enter``."""
+
+    def enter(self, connection: Any, asked: Asked, *, patience: timedelta, idle: timedelta) -> Claim | Busy | Settled:
+        """Begin a transaction that has the right to run, or join the one that is open; or say what stands in the way.
+
+        Whoever has the right in another transaction is waited for, at most for *patience*. A transaction that does
+        nothing for *idle* may be ended by the server. After Busy and Settled the caller must ``leave``, or roll back.
+        """
+
+    def keep(self, connection: Any) -> None:
+        """Take what was done so far for committed: ``undo`` no longer touches it."""
+
+    def undo(self, connection: Any) -> None:
+        """Undo what was done since the last ``keep``, or since ``enter``."""
+
+    def finish(
+        self, connection: Any, claim: Claim, asked: Asked, answer: Answer, retention: timedelta, *, undo: bool = False
+    ) -> None:
+        """Add the finished record and commit, after an ``undo`` if one is due. Retention counts from here.
+
+        Raises, after which nothing of the work is left: ClaimLost if there is a record by somebody else,
+        StoreUnavailable if it could be tried again, WorkRefused if the database will not commit it. Raises
+        OutcomeUnknown if it cannot be told; then ``look_again`` can.
+        """
+
+    def leave(self, connection: Any) -> None:
+        """Give up the right to run; a transaction that was open before ``enter`` stays open with all that was done."""
+
+    def look_again(self, asked: Asked) -> Record | None:
+        """Wait for a transaction whose end is in doubt, and read what it left.
+
+        Raises OutcomeUnknown if it takes too long.
+        """
 
 
 _TECHNOLOGIES = {

@@ -7,8 +7,10 @@ import re
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from hashlib import sha256
 from time import monotonic
 from typing import Any, cast
+from weakref import WeakKeyDictionary
 
 from psycopg import Connection, OperationalError, generators
 from psycopg.adapt import PyFormat, Transformer
@@ -18,29 +20,43 @@ from psycopg.pq.abc import PGresult
 
 ANSWER_TIMEOUT = 5.0  # seconds: a dead server must become a 503 before the client gives up
 
-Rows = list[tuple[Any, ...]]
+_PREPARED: WeakKeyDictionary[Connection[Any], set[bytes]] = WeakKeyDictionary()
+
+Rows = list[Sequence[Any]]
 Steps = Generator[Any, Any, list[PGresult]]
 Message = tuple[str, Mapping[str, object]]  # a statement with parameters like %(name)s, and their values
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
-    """What the server said to one statement."""
-
-    rows: Rows
-    tag: str  # COMMIT, or ROLLBACK where a COMMIT came too late for its transaction
-
-
-@dataclass(frozen=True, slots=True)
 class Replies:
-    """What the server said, statement by statement, and of what it warned."""
+    """What the server said to each statement, and of what it warned."""
 
-    each: Sequence[Reply]
+    connection: Connection[Any]
+    results: Sequence[PGresult]
     warnings: Sequence[str]  # SQLSTATEs
 
+    def flags(self, index: int) -> list[bool | None]:
+        """Give the first row of one statement, whose columns are true, false or null."""
+        result = self.results[index]
+        values = [result.get_value(0, column) for column in range(result.nfields)]
+        return [None if value is None else value == b"\x01" for value in values]
 
-def converse(connection: Connection[Any], messages: Sequence[Message], patience: float = 0) -> Replies:
+    def rows(self, index: int) -> Rows:
+        """Give the rows of one statement."""
+        result = self.results[index]
+        if not result.ntuples:
+            return []
+        transformer = Transformer(self.connection)
+        transformer.set_pgresult(result)
+        return cast(Rows, transformer.load_rows(0, result.ntuples, tuple))
+
+
+def converse(
+    connection: Connection[Any], messages: Sequence[Message], patience: float = 0, *, prepares: bool = False
+) -> Replies:
     """Send all the statements, then wait for all the answers; *patience* is what the statements may wait themselves.
+
+    With *prepares* the server keeps those that have parameters, for the next time on this connection.
 
     Raises the first error that the server reports, after which the others were not carried out. Any other exception
     leaves the connection in the middle of something: close it.
@@ -54,69 +70,94 @@ def converse(connection: Connection[Any], messages: Sequence[Message], patience:
     with connection.lock:
         connection.add_notice_handler(note)
         try:
-            answers = _send_one(connection, *messages[0]) if len(messages) == 1 else _send_all(connection, messages)
+            is_alone = len(messages) == 1 and not (prepares and _is_new(connection, messages[0]))
+            send = _send_alone if is_alone else _send_all
+            answers = send(connection, messages, prepares)
             results = Connection.wait(connection, _bounded(answers, ANSWER_TIMEOUT + patience))
-            if len(messages) > 1:
+            if not is_alone:
                 connection.pgconn.exit_pipeline_mode()
         finally:
             connection.remove_notice_handler(note)
-    return Replies([_read(connection, result) for result in results], warnings)
-
-
-def send_ahead(connection: Connection[Any], statements: str) -> None:
-    """Send statements without parameters and wait for nothing; ``catch_up`` must come before whatever comes next."""
-    with connection.lock:
-        connection.pgconn.send_query(statements.encode())
-        connection.pgconn.flush()
-
-
-def catch_up(connection: Connection[Any]) -> None:
-    """Read the answers to what was sent ahead. Raises the first error among them."""
-    with connection.lock:
-        results = Connection.wait(connection, _bounded(generators.execute(connection.pgconn), ANSWER_TIMEOUT))
     for result in results:
-        _read(connection, result)
+        if result.status not in (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK):
+            raise error_from_result(result, encoding=connection.info.encoding)
+    return Replies(connection, results, warnings)
 
 
 @lru_cache(maxsize=256)  # a store has a few dozen statements
-def _numbered(text: str) -> tuple[bytes, tuple[str, ...]]:
-    """Write parameters as the server does, $1, $2, and say whose they are."""
+def _numbered(text: str) -> tuple[bytes, tuple[str, ...], bytes]:
+    """Write parameters as the server does, $1, $2, say whose they are, and name the statement after itself."""
     names: dict[str, int] = {}
 
     def number(found: re.Match[str]) -> str:
         return f"${names.setdefault(found[1], len(names) + 1)}"
 
     numbered = re.sub(r"%\((\w+)\)s", number, text)
-    return numbered.encode(), tuple(names)
+    return numbered.encode(), tuple(names), b"idempotency_" + sha256(text.encode()).hexdigest()[:16].encode()
 
 
-def _send(connection: Connection[Any], text: str, values: Mapping[str, object]) -> None:
-    statement, names = _numbered(text)
-    transformer = Transformer(connection)
-    given = transformer.dump_sequence([values[name] for name in names], [PyFormat.AUTO] * len(names))
+def _send(connection: Connection[Any], text: str, values: Mapping[str, object], prepares: bool) -> None:
+    statement, names, name = _numbered(text)
+    if not names:
+        connection.pgconn.send_query_params(statement, None, result_format=Format.BINARY)
+        return
     # Times and durations as text would depend on the role's settings, so every answer is binary.
-    connection.pgconn.send_query_params(statement, given, transformer.types, transformer.formats, Format.BINARY)
+    given, types, formats = _dumped(connection, names, values, prepares)
+    if prepares:
+        connection.pgconn.send_query_prepared(name, given, formats, Format.BINARY)
+    else:
+        connection.pgconn.send_query_params(statement, given, types, formats, Format.BINARY)
 
 
-def _send_one(connection: Connection[Any], text: str, values: Mapping[str, object]) -> Steps:
-    _send(connection, text, values)
+def _dumped(
+    connection: Connection[Any], names: Sequence[str], values: Mapping[str, object], prepares: bool
+) -> tuple[Sequence[Any], Sequence[int], Sequence[Any]]:
+    """Write values as the server reads them."""
+    wanted = [values[name] for name in names]
+    if prepares:  # psycopg chooses the type of a number by its size; a prepared statement has its types for good
+        wanted = [str(value) if isinstance(value, int) else value for value in wanted]
+    transformer = Transformer(connection)
+    given = transformer.dump_sequence(wanted, [PyFormat.AUTO] * len(names))
+    return given, transformer.types or (), transformer.formats or ()
+
+
+def _is_new(connection: Connection[Any], message: Message) -> bool:
+    """Say whether a statement has parameters and is not prepared on this connection yet."""
+    _, names, name = _numbered(message[0])
+    return bool(names) and name not in _PREPARED.get(connection, ())
+
+
+def _send_alone(connection: Connection[Any], messages: Sequence[Message], prepares: bool) -> Steps:
+    _send(connection, *messages[0], prepares)
     return cast(Steps, generators.execute(connection.pgconn))
 
 
-def _send_all(connection: Connection[Any], messages: Sequence[Message]) -> Steps:
-    connection.pgconn.enter_pipeline_mode()
-    for text, values in messages:
-        _send(connection, text, values)
-    connection.pgconn.pipeline_sync()
-    return _answers(connection, len(messages))
+def _send_all(connection: Connection[Any], messages: Sequence[Message], prepares: bool) -> Steps:
+    pgconn = connection.pgconn
+    known = _PREPARED.setdefault(connection, set()) if prepares else set[bytes]()
+    awaited: list[bytes | None] = []  # the answers: to a statement, or to the preparation of the one of this name
+    pgconn.enter_pipeline_mode()
+    for message in messages:
+        if prepares and _is_new(connection, message):
+            statement, names, name = _numbered(message[0])
+            pgconn.send_prepare(name, statement, _dumped(connection, names, message[1], prepares)[1])
+            awaited.append(name)
+        _send(connection, *message, prepares)
+        awaited.append(None)
+    pgconn.pipeline_sync()
+    return _answers(connection, awaited, known)
 
 
-def _answers(connection: Connection[Any], count: int) -> Steps:
-    """Flush, and collect one result for each statement and the one that says it was all."""
+def _answers(connection: Connection[Any], awaited: Sequence[bytes | None], known: set[bytes]) -> Steps:
+    """Flush, and collect one result for each statement; the last answer says that it was all."""
     pgconn, results = connection.pgconn, list[PGresult]()
     yield from generators.send(pgconn)
-    for _ in range(count):
-        results += yield from generators.fetch_many(pgconn)
+    for name in awaited:
+        found = yield from generators.fetch_many(pgconn)
+        if name is None or found[0].status != ExecStatus.COMMAND_OK:
+            results += found
+        else:
+            known.add(name)
     yield from generators.fetch_many(pgconn)
     return results
 
@@ -141,13 +182,3 @@ def _bounded(steps: Generator[Any, Any, Any], seconds: float) -> Generator[Any, 
             wanted = steps.send(ready)
     except StopIteration as end:
         return end.value
-
-
-def _read(connection: Connection[Any], result: PGresult) -> Reply:
-    if result.status == ExecStatus.TUPLES_OK:
-        transformer = Transformer(connection)
-        transformer.set_pgresult(result)
-        return Reply(cast(Rows, transformer.load_rows(0, result.ntuples, tuple)), "")
-    if result.status == ExecStatus.COMMAND_OK:
-        return Reply([], (result.command_status or b"").decode())
-    raise error_from_result(result, encoding=connection.info.encoding)

@@ -2,19 +2,33 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 from typing import Any
 
-from sqlalchemy import create_engine, event
+from psycopg import Connection, Error
+from psycopg.errors import InvalidSavepointSpecification, InvalidSqlStatementName
+from psycopg.pq import TransactionStatus
+from sqlalchemy import Engine, create_engine, event
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
-from sqlalchemy.pool import PoolProxiedConnection
+from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection
 
-from flask_idempotency.errors import ConfigError, StoreUnavailable
-from flask_idempotency.stores.pipeline import Bounded, converse
-from flask_idempotency.stores.sql import Fault, Rows, SqlStore, log
+from flask_idempotency.core.framing import frame
+from flask_idempotency.core.record import Asked, Busy, Claim, Record, Settled, Transaction
+from flask_idempotency.core.snapshot import Answer
+from flask_idempotency.errors import ClaimLost, ConfigError, OutcomeUnknown, StoreUnavailable, WorkRefused
+from flask_idempotency.stores.pipeline import Bounded, Message, converse
+from flask_idempotency.stores.sql import ENTRY, KEPT, ConnectionLost, Fault, Row, Rows, SqlStore, first_line, log
 
 CONNECT_TIMEOUT = 5  # seconds: a dead server must become a 503 before the client gives up
+POOL_SIZE = 15  # connections at most for each process; they are made when they are needed
 POOL_TIMEOUT = 5  # seconds, for the same reason
+DOUBT_TIMEOUT = timedelta(seconds=2)  # for a transaction whose end is in doubt: most have ended already
+_IS_DIRECT = "idempotency_is_direct"
+A_MOMENT = timedelta(milliseconds=50)
+_RELEASE: Message = (f"RELEASE SAVEPOINT {KEPT}", {})
+_UNDO: Message = (f"ROLLBACK TO SAVEPOINT {KEPT}", {})
+WAITED_LONG_ENOUGH = ("55P03", "57014")  # our own bound, or the role's
 LOST_STATES = ("08", "57P")  # connection exceptions; shutdowns and restarts
 CONFLICT_STATES = ("40", "23505", "42P07", "42710")  # serialisation, deadlock; a table that two make at once
 
@@ -24,15 +38,148 @@ class PostgresStore(SqlStore):
 
     technology = "postgres"
     mark = "%(NAME)s"
+    drivers = ("psycopg",)
     reads_first = False  # most requests are first ones, and a conflict writes and locks nothing
 
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(engine)
+        self._prepares = True  # until a connection turns out to forget
+
     def _execute(self, connection: PoolProxiedConnection, statement: str, values: Mapping[str, object]) -> Rows:
-        replies = converse(driver_of(connection), [(statement, values)])
+        prepares = self._prepares and bool(connection.info.get(_IS_DIRECT))
+        replies = converse(driver_of(connection), [(statement, values)], prepares=prepares)
         if replies.warnings:
             # A COMMIT whose wait for a standby was cancelled is reported as a success, and a failover may undo it.
             log.error("store_unavailable: the server gave up waiting for its standby")
             raise StoreUnavailable(retry_after=1)
-        return list(replies.each[0].rows)
+        return replies.rows(0)
+
+    # -- the app's own transaction -----------------------------------------------------------------------------------
+
+    def enter(
+        self, connection: Connection[Any], asked: Asked, *, patience: timedelta, idle: timedelta
+    ) -> Claim | Busy | Settled:
+        """Take two locks, the request's and the record's, and only then look; all in one round trip."""
+        if connection.autocommit:
+            raise ConfigError("The engine is in AUTOCOMMIT mode, where nothing is a transaction; use guard='lease'.")
+        request, record = _locks(asked)
+        is_open = connection.pgconn.transaction_status != TransactionStatus.IDLE
+        begin: Message = (f"SAVEPOINT {ENTRY}" if is_open else _begin(connection), {})
+        is_late = is_open or bool(patience) or connection.isolation_level is not None
+        values = {"request": request, "record": record, "idle": _milliseconds(idle)}
+        rest: list[Message] = [(self._statement("glance"), {"id": asked.id}), (f"SAVEPOINT {KEPT}", {})]
+        take = [(self._statement("lock_late" if is_late else "lock"), values), *rest]
+        found = self._take(connection, asked, [begin, *self._wait(request, patience), *take], patience)
+        if found == Busy(None, timedelta(0)):
+            # The two locks of a transaction that ends are not given back at one instant: ask again a moment later.
+            take = [(self._statement("lock_late"), values), *rest]
+            again = self._take(connection, asked, [_RELEASE, *self._wait(record, A_MOMENT), *take], A_MOMENT)
+            return found if isinstance(again, Busy) else again
+        return found
+
+    def _wait(self, lock: int, patience: timedelta) -> list[Message]:
+        if not patience:
+            return []
+        return [
+            (self._statement("bound_wait"), {"patience": _milliseconds(patience)}),
+            (self._statement("wait"), {"lock": lock}),
+            (self._statement("free_wait"), {}),
+        ]
+
+    def _take(
+        self, connection: Connection[Any], asked: Asked, messages: list[Message], patience: timedelta
+    ) -> Claim | Busy | Settled:
+        """Try for the locks and look, and judge by both."""
+        try:
+            replies, looked = converse(connection, messages, patience.total_seconds()), list[Row]()
+            if replies.rows(-2):
+                looked = converse(connection, [(self._statement("look"), {"id": asked.id})]).rows(0)
+        except Error as error:
+            if patience and error.sqlstate in WAITED_LONG_ENOUGH:
+                return Busy(asked.fingerprint, timedelta(0))
+            if self._fault(error) is Fault.LOST:
+                raise ConnectionLost(retry_after=1) from error
+            raise self._unavailable(error) from error
+        may_run, _, sees_the_past, has_past = (*replies.flags(-3), None, None)[:4]
+        found = self._judged(asked, looked, bool(has_past))
+        if isinstance(found, Claim) and sees_the_past:
+            found = self._judged(asked, self._run("look", id=asked.id), bool(has_past))
+        if isinstance(found, Claim) and not may_run:
+            return Busy(asked.fingerprint if may_run is None else None, timedelta(0))
+        return found  # a record that is there decides, whoever holds the locks: it may be another that only looks
+
+    def leave(self, connection: Connection[Any]) -> None:
+        """Give the locks back to a transaction that was open before us, or end it if we began it ourselves."""
+        try:
+            converse(connection, [(f"ROLLBACK TO SAVEPOINT {ENTRY}", {}), (f"RELEASE SAVEPOINT {ENTRY}", {})])
+        except InvalidSavepointSpecification:
+            connection.rollback()
+
+    def keep(self, connection: Connection[Any]) -> None:
+        """Put the savepoint here."""
+        converse(connection, [(f"RELEASE SAVEPOINT {KEPT}", {}), (f"SAVEPOINT {KEPT}", {})])
+
+    def undo(self, connection: Connection[Any]) -> None:
+        """Go back to the savepoint."""
+        converse(connection, [_UNDO])
+
+    def finish(
+        self,
+        connection: Connection[Any],
+        claim: Claim,
+        asked: Asked,
+        answer: Answer,
+        retention: timedelta,
+        *,
+        undo: bool = False,
+    ) -> None:
+        """Insert and commit in one round trip. Where a dead record is replaced, look first whether it still is one."""
+        assert isinstance(claim.guard, Transaction), "a lease is completed, not finished"
+        messages: list[Message] = [_UNDO] if undo else []
+        messages.append(self._finished(claim, asked, answer, retention))
+        try:
+            if claim.guard.replaces:
+                if not converse(connection, messages).rows(-1):
+                    raise ClaimLost
+                messages = []
+            replies = converse(connection, [*messages, ("COMMIT", {})])
+        except Error as error:
+            raise self._refused(connection, error) from error
+        if replies.warnings:
+            log.error("outcome_unknown: the server gave up waiting for its standby")
+            raise OutcomeUnknown(retry_after=1)
+
+    def look_again(self, asked: Asked) -> Record | None:
+        """Take the same locks in the same order: whoever has them knows that the one in doubt has ended."""
+        request, record = _locks(asked)
+        messages: list[Message] = [
+            ("BEGIN", {}),
+            (self._statement("bound_wait"), {"patience": _milliseconds(DOUBT_TIMEOUT)}),
+            (self._statement("wait"), {"lock": request}),
+            (self._statement("wait"), {"lock": record}),
+            (self._statement("find"), {"id": asked.id}),
+            ("ROLLBACK", {}),
+        ]
+        try:
+            replies = self._with_connection(lambda connection: converse(driver_of(connection), messages))
+        except StoreUnavailable as error:
+            raise OutcomeUnknown(retry_after=error.retry_after) from error
+        return next((self._record(row) for row in replies.rows(-2)), None)
+
+    def _refused(self, connection: Connection[Any], error: Error) -> Exception:
+        """Say what the failure of the last statements means: a certain rollback, or doubt."""
+        state, status = error.sqlstate or "", connection.pgconn.transaction_status
+        was_tried = status != TransactionStatus.INERROR  # then COMMIT itself had its turn, or may have had
+        if was_tried and not state.startswith(("23", "40")):
+            log.error("outcome_unknown: %s at COMMIT", type(error).__name__)
+            return OutcomeUnknown(retry_after=1)
+        if state.startswith("40") or (state == "23505" and not was_tried):
+            return ClaimLost()
+        if state.startswith(("23", "25P02")):
+            return WorkRefused(f"The database did not commit what the view did: {first_line(error)}")
+        return self._unavailable(error)
+
+    # -- PostgreSQL's words ------------------------------------------------------------------------------------------
 
     def _columns(self) -> set[str]:
         try:
@@ -46,6 +193,9 @@ class PostgresStore(SqlStore):
             return Fault.LOST if isinstance(error, self._engine.dialect.loaded_dbapi.OperationalError) else Fault.FATAL
         if state.startswith(LOST_STATES):
             return Fault.LOST
+        if isinstance(error, InvalidSqlStatementName):
+            self._prepares = False
+            return Fault.CONFLICT
         if state == "25006":  # the primary has become a standby; a new connection may find the new primary
             return Fault.LOST
         return Fault.CONFLICT if state.startswith(CONFLICT_STATES) else Fault.FATAL
@@ -65,7 +215,7 @@ class PostgresStore(SqlStore):
 def open_url(url: str | URL) -> PostgresStore:
     """Make a store on an engine of its own, so that waiting for a record never waits for the app's connections."""
     given = make_url(url).set(drivername="postgresql+psycopg")
-    # Nothing is prepared and nothing is set for the session: a pooler in transaction mode may stand between.
+    # psycopg prepares nothing, and nothing is set for the session: a pooler in transaction mode may stand between.
     settings: dict[str, object] = {"autocommit": True, "prepare_threshold": None}
     if "connect_timeout" not in given.query:
         settings["connect_timeout"] = CONNECT_TIMEOUT
@@ -73,6 +223,8 @@ def open_url(url: str | URL) -> PostgresStore:
         engine = create_engine(
             given,
             connect_args=settings,
+            pool_size=POOL_SIZE,
+            max_overflow=0,  # a connection made for one statement would cost more than the statement
             pool_timeout=POOL_TIMEOUT,
             pool_reset_on_return=None,  # in autocommit mode nothing is left to reset
             use_native_hstore=False,
@@ -80,8 +232,28 @@ def open_url(url: str | URL) -> PostgresStore:
     except (ArgumentError, TypeError) as error:
         raise ConfigError(f"IDEMPOTENCY_STORE: {error}.") from None
     event.listen(engine, "do_connect", _connect)
-    event.listen(engine, "connect", _refuse_standby)
+    event.listen(engine, "connect", _get_to_know)
     return PostgresStore(engine)
+
+
+def _begin(connection: Connection[Any]) -> str:
+    """Begin as psycopg would have, for the app may have chosen how."""
+    level = connection.isolation_level
+    return "BEGIN" if level is None else f"BEGIN ISOLATION LEVEL {level.name.replace('_', ' ')}"
+
+
+def _locks(asked: Asked) -> tuple[int, int]:
+    """Name the locks of the request and of its record. Two records that share one by chance wait for each other."""
+    whole = frame(b"lock", asked.id, bytes(asked.fingerprint))
+    return _int64(sha256(whole).digest()), _int64(asked.id)
+
+
+def _int64(digest: bytes) -> int:
+    return int.from_bytes(digest[:8], "big", signed=True)
+
+
+def _milliseconds(duration: timedelta) -> str:
+    return f"{max(1, round(duration.total_seconds() * 1000))}ms"
 
 
 def driver_of(connection: PoolProxiedConnection) -> Any:
@@ -97,11 +269,15 @@ class _OnStandby(StoreUnavailable):
     """The server repeats what a primary does; what it knows may be old."""
 
 
-def _refuse_standby(connection: Any, _: object) -> None:
-    """Whatever decides a claim or a replay is read from the primary."""
+def _get_to_know(connection: Any, entry: ConnectionPoolEntry) -> None:
+    """Whatever decides a claim or a replay is read from the primary; and statements are prepared only on a server.
+
+    A pooler, which may give every transaction another server, is known by its number: it is not the server's.
+    """
     try:
-        row = connection.execute("SELECT pg_is_in_recovery()").fetchone()
-        if row[0]:
+        is_standby, number = connection.execute("SELECT pg_is_in_recovery(), pg_backend_pid()").fetchone()
+        entry.info[_IS_DIRECT] = number == connection.info.backend_pid
+        if is_standby:
             log.error("store_unavailable: the store's URL leads to a standby; name the primary")
             raise _OnStandby(retry_after=1)
     except BaseException:

@@ -9,14 +9,14 @@ import os
 import re
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum, auto
 from functools import cache
 from importlib.resources import files
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
@@ -24,7 +24,18 @@ from sqlalchemy.pool import PoolProxiedConnection
 
 from flask_idempotency.core.fingerprint import Fingerprint, same
 from flask_idempotency.core.lifecycle import TAKEOVERS, State
-from flask_idempotency.core.record import Asked, Busy, Claim, Finished, Lease, Quarantined, Record, Running, Settled
+from flask_idempotency.core.record import (
+    Asked,
+    Busy,
+    Claim,
+    Finished,
+    Lease,
+    Quarantined,
+    Record,
+    Running,
+    Settled,
+    Transaction,
+)
 from flask_idempotency.core.reference import Reference, id_range, reference_of
 from flask_idempotency.core.scope import RecordId, Scope
 from flask_idempotency.core.snapshot import Answer, Damaged, NotKept, pack, unpack
@@ -38,10 +49,17 @@ TRIES = 3  # a claim that met three rivals in a row, or a statement the database
 REPEATED = 1024  # keys remembered to be under retry: more than a process meets in a burst, 100 kB at the most
 TOKEN_BYTES = 16  # never reused, not even after a failover: random, and too many to meet again
 
+ENTRY, KEPT = "idempotency_entry", "idempotency_kept"  # savepoints: where we came in, and what the app has committed
+
 log = logging.getLogger("flask_idempotency")
 
+T = TypeVar("T")
 Row = Sequence[Any]
 Rows = list[Row]
+
+
+class ConnectionLost(StoreUnavailable):
+    """The connection was dead before anything was done on it; another may live."""
 
 
 class Fault(Enum):
@@ -202,18 +220,65 @@ class SqlStore(ABC):
         if before is None:
             if self._run("claim", scope=asked.scope, **values):
                 return Seen(1, None)
-            before = self._find_repeated(asked.id)
+            self._remember(asked.id)
+            before = self.find(asked.id)
         if before is not None and not _may_be_had(before):
             return Seen(None, before)
         rows = self._run("take_over", takeovers=TAKEOVERS, **values)
         return Seen(rows[0][0] if rows else None, before)
 
-    def _find_repeated(self, record: RecordId) -> Record | None:
-        """Read a record that a claim ran into, and read it first the next time: a key comes back in bursts."""
+    def _remember(self, record: RecordId) -> None:
+        """Read this record first the next time: a key comes back in bursts."""
         if len(self._repeated) >= REPEATED:
             self._repeated.clear()
         self._repeated.add(record)
-        return self.find(record)
+
+    # -- the app's own transaction -----------------------------------------------------------------------------------
+
+    def recall(self, record: RecordId) -> Record | None:
+        """Read a settled record that was met before."""
+        found = self.find(record) if record in self._repeated else None
+        return None if found is None or isinstance(found.condition, Running) else found
+
+    def _judged(self, asked: Asked, rows: Rows, has_past: bool) -> Claim | Busy | Settled:
+        """Say what a transaction that has looked may do: run, unless there is a record that counts."""
+
+        def claim(attempt: int, *, replaces: bool) -> Claim:
+            token = secrets.token_bytes(TOKEN_BYTES)
+            return Claim(asked.id, Transaction(token, replaces, has_past), attempt, taken_over=False)
+
+        if not rows:
+            return claim(1, replaces=False)
+        *columns, has_expired = rows[0]
+        record = self._record(columns)
+        if has_expired:
+            return claim(1, replaces=True)
+        match record.condition:
+            case Running(lease_left=left):
+                known = record.asked.fingerprint
+                if _may_be_had(record) and same(known, asked.fingerprint):
+                    return claim(record.attempt, replaces=True)
+                return Busy(known, left)
+        self._remember(asked.id)
+        return Settled(record)
+
+    def _finished(self, claim: Claim, asked: Asked, answer: Answer, retention: timedelta) -> tuple[str, dict[str, Any]]:
+        """Give the statement that adds a finished record, and its values."""
+        assert isinstance(claim.guard, Transaction), "a lease is completed, not finished"
+        status, headers, body = pack(asked.id, answer)
+        values = {
+            "id": asked.id,
+            "scope": asked.scope,
+            "method": asked.method,
+            "path": asked.path,
+            "fingerprint": bytes(asked.fingerprint),
+            "token": claim.guard.token,
+            "retention": self._from_duration(retention),
+            "status": status,
+            "headers": headers,
+            "body": body,
+        }
+        return self._statement("replace" if claim.guard.replaces else "finish"), values
 
     # -- statements and connections ----------------------------------------------------------------------------------
 
@@ -230,12 +295,15 @@ class SqlStore(ABC):
         return self._run_text(self._statement(verb), values)
 
     def _run_text(self, statement: str, values: Mapping[str, object]) -> Rows:
-        """Run a statement, again where the database or the network threw it back; every statement bears that."""
+        return self._with_connection(lambda connection: self._execute(connection, statement, values))
+
+    def _with_connection(self, act: Callable[[PoolProxiedConnection], T]) -> T:
+        """Do something, again where the database or the network threw it back; every statement here bears that."""
         self._leave_parent_connections()
         for tries_left in reversed(range(TRIES)):
             connection = self._connect()
             try:
-                return self._execute(connection, statement, values)
+                return act(connection)
             except self._driver_error as error:
                 fault = self._fault(error)
                 if fault is not Fault.CONFLICT:
@@ -270,9 +338,7 @@ class SqlStore(ABC):
         return error
 
     def _unavailable(self, error: Exception) -> StoreUnavailable:
-        # The first line names the fault; further lines of a driver's message may quote a row.
-        lines = str(error).splitlines()
-        log.error("store_unavailable: %s: %s", type(error).__name__, lines[0] if lines else "")
+        log.error("store_unavailable: %s: %s", type(error).__name__, first_line(error))
         return StoreUnavailable(retry_after=1)
 
     def _statement(self, verb: str) -> str:
@@ -321,6 +387,11 @@ def load_statement(technology: str, verb: str, mark: str) -> str:
         lambda found: mark.replace("NAME", found[1]),
         read(verb).replace("@record", read("record")),
     )
+
+
+def first_line(error: BaseException) -> str:
+    """Give what names the fault; further lines of a driver's message may quote a row."""
+    return next(iter(str(error).splitlines()), "")
 
 
 def _may_be_had(record: Record) -> bool:

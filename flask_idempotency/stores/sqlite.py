@@ -15,9 +15,11 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.pool import PoolProxiedConnection
 
-from flask_idempotency.errors import ConfigError
+from flask_idempotency.core.record import Asked, Busy, Claim, Record, Settled
+from flask_idempotency.core.snapshot import Answer
+from flask_idempotency.errors import ClaimLost, ConfigError, OutcomeUnknown, WorkRefused
 from flask_idempotency.stores.memory import MemoryStore
-from flask_idempotency.stores.sql import Fault, Rows, SqlStore
+from flask_idempotency.stores.sql import KEPT, Fault, Rows, SqlStore, first_line, log
 
 BUSY_TIMEOUT = timedelta(seconds=5)  # one writer at a time: so long for the writers before us, then 503
 OLDEST = (3, 35)  # the first with RETURNING
@@ -29,6 +31,7 @@ class SqliteStore(SqlStore):
 
     technology = "sqlite"
     mark = ":NAME"
+    drivers = ("pysqlite",)
     reads_first = True  # one writer at a time: a replay must not queue behind it
 
     def __init__(self, engine: Engine) -> None:
@@ -54,6 +57,86 @@ class SqliteStore(SqlStore):
         self.check()
         if not self._columns():
             self.create()
+
+    # -- the app's own transaction -----------------------------------------------------------------------------------
+
+    def enter(
+        self, connection: sqlite3.Connection, asked: Asked, *, patience: timedelta, idle: timedelta
+    ) -> Claim | Busy | Settled:
+        """Wait for the one writer there is, whoever it is, and then look. A replay does not wait."""
+        has_past = connection.in_transaction
+        try:
+            if not isinstance(found := self._look(connection, asked, has_past), Claim):
+                return found
+            self._begin(connection)
+            found = self._look(connection, asked, has_past)
+            connection.execute(f"SAVEPOINT {KEPT}")
+        except sqlite3.Error as error:
+            raise self._unavailable(error) from error
+        return found
+
+    def leave(self, connection: sqlite3.Connection) -> None:
+        """Do nothing: a lock on the whole file is given back when its transaction ends, and nothing was written."""
+
+    def keep(self, connection: sqlite3.Connection) -> None:
+        """Put the savepoint here."""
+        connection.execute(f"RELEASE {KEPT}")
+        connection.execute(f"SAVEPOINT {KEPT}")
+
+    def undo(self, connection: sqlite3.Connection) -> None:
+        """Go back to the savepoint."""
+        connection.execute(f"ROLLBACK TO {KEPT}")
+
+    def finish(
+        self,
+        connection: sqlite3.Connection,
+        claim: Claim,
+        asked: Asked,
+        answer: Answer,
+        retention: timedelta,
+        *,
+        undo: bool = False,
+    ) -> None:
+        """Insert and commit, if the transaction is still the one that was entered."""
+        statement, values = self._finished(claim, asked, answer, retention)
+        try:
+            if undo:
+                self.undo(connection)
+            # A full disk may have ended the transaction behind the view's back, and the savepoint with it.
+            connection.execute(f"RELEASE {KEPT}")
+            if not connection.execute(statement, values).fetchall():
+                raise ClaimLost
+            connection.execute("COMMIT")
+        except sqlite3.IntegrityError as error:
+            if "idempotency_record" in str(error):
+                raise ClaimLost from error
+            raise WorkRefused(f"The database did not commit what the view did: {first_line(error)}") from error
+        except sqlite3.Error as error:
+            if connection.in_transaction:
+                raise self._unavailable(error) from error
+            log.error("outcome_unknown: %s at COMMIT", type(error).__name__)
+            raise OutcomeUnknown(retry_after=1) from error
+
+    def look_again(self, asked: Asked) -> Record | None:
+        """Read: whatever was committed to the file can be seen by everybody."""
+        return self.find(asked.id)
+
+    def _look(self, connection: sqlite3.Connection, asked: Asked, has_past: bool) -> Claim | Busy | Settled:
+        return self._judged(asked, connection.execute(self._statement("look"), {"id": asked.id}).fetchall(), has_past)
+
+    def _begin(self, connection: sqlite3.Connection) -> None:
+        """Take the writer's lock, in the transaction that is open if it can still write."""
+        if connection.in_transaction:
+            try:
+                connection.execute("DELETE FROM idempotency_record WHERE false")  # needs the writer's lock
+                return
+            except sqlite3.OperationalError as error:
+                if not error.sqlite_errorname.startswith("SQLITE_BUSY"):
+                    raise
+            connection.execute("ROLLBACK")  # whoever does not have the lock has only read
+        connection.execute("BEGIN IMMEDIATE")
+
+    # -- SQLite's words ----------------------------------------------------------------------------------------------
 
     def _execute(self, connection: PoolProxiedConnection, statement: str, values: Mapping[str, object]) -> Rows:
         cursor = connection.cursor()

@@ -14,8 +14,8 @@ import pytest
 from psycopg import sql
 
 from flask_idempotency.stores import open_store
-from flask_idempotency.stores.postgres import PostgresStore
-from flask_idempotency.testing import StoreContract
+from flask_idempotency.stores.postgres import PostgresStore, driver_of
+from flask_idempotency.testing import LEASE, StoreContract, make_asked
 from tests.fixtures.postgres import Postgres
 from tests.fixtures.processes import eventually, free_port, needs
 from tests.stores.worlds import SqlWorld
@@ -113,6 +113,17 @@ def pooled_store(postgres: Postgres) -> Iterator[PostgresStore]:
         yield store
         store.close()
     postgres.drop_database(database)
+
+
+@needs(PGBOUNCER, "pgbouncer")
+def test_nothing_is_prepared_behind_a_pooler(pooled_store: PostgresStore):
+    for n in range(8):  # more than the pooler has connections
+        pooled_store.claim(make_asked(f"order-{n}"), LEASE)
+
+    with contextlib.closing(pooled_store._engine.raw_connection()) as connection:
+        driver = driver_of(connection)
+        names = [name for (name,) in driver.execute("SELECT name FROM pg_prepared_statements").fetchall()]
+    assert names == []
 
 
 @needs(PGBOUNCER, "pgbouncer")

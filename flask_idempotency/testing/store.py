@@ -1,7 +1,4 @@
-"""For authors of stores: every promise of ``flask_idempotency.stores.Store`` as a test.
-
-This needs pytest, and nothing else in the package imports it.
-"""
+"""Every promise of ``flask_idempotency.stores.Store`` as a test."""
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -12,30 +9,20 @@ from typing import TypeVar
 
 import pytest
 
-from flask_idempotency.core.fingerprint import Content, Raw, fingerprint
-from flask_idempotency.core.key import Key
 from flask_idempotency.core.lifecycle import TAKEOVERS, State
-from flask_idempotency.core.record import Asked, Busy, Claim, Finished, Record, Running, Settled
+from flask_idempotency.core.record import Busy, Claim, Finished, Record, Running, Settled
 from flask_idempotency.core.reference import reference_of
-from flask_idempotency.core.scope import record_id, scope_of
 from flask_idempotency.core.snapshot import Answer, NotKept, Snapshot
 from flask_idempotency.errors import ClaimLost
 from flask_idempotency.stores import Store
+from flask_idempotency.testing.given import CREATED, LEASE, MOMENT, RETENTION, LetPass, make_asked
 
-__all__ = ["LEASE", "MOMENT", "RETENTION", "LetPass", "StoreContract", "make_asked"]
-
-LEASE = timedelta(minutes=10)  # time is moved, not waited for: long enough that no slow machine lets one pass by itself
-RETENTION = timedelta(days=1)  # far more than all leases of a test together
-MOMENT = timedelta(minutes=1)  # a little before, a little after: more than any test takes, much less than a lease
-
-LetPass = Callable[[timedelta], None]
 T = TypeVar("T")
 
-_CREATED = Snapshot(201, (("Content-Type", "application/json"), ("Location", "/orders/1")), b'{"id":1}')
 _OTHER = Snapshot(200, (), b"another answer")
 
 _ANSWERS = {
-    "json": _CREATED,
+    "json": CREATED,
     "nothing but a status": Snapshot(204, (), b""),
     "empty body": Snapshot(200, (("Content-Type", "text/plain"),), b""),
     "every byte": Snapshot(200, (("Content-Type", "application/octet-stream"),), bytes(range(256)) * 3),
@@ -52,13 +39,6 @@ _ANSWERS = {
     "not kept, with a location": NotKept(201, "/orders/1?a=b&c=d"),
     "not kept, with an empty location": NotKept(201, ""),
 }
-
-
-def make_asked(key: str = "order-1", *, scope: str = "ada", body: str = "one book") -> Asked:
-    """Make a request in the terms of a store: who asks, under which key, for what."""
-    owner = scope_of(scope)
-    content = Content("POST", b"/orders", b"", "text/plain", "", Raw(body.encode()))
-    return Asked(record_id(owner, Key(key)), owner, "POST", "/orders", fingerprint(content))
 
 
 class StoreContract:
@@ -113,10 +93,10 @@ class StoreContract:
         claim = _claim(store)
         store.close()
 
-        store.complete(claim, _CREATED, RETENTION)
+        store.complete(claim, CREATED, RETENTION)
         store.close()
 
-        assert _finished(store).answer == _CREATED
+        assert _finished(store).answer == CREATED
 
     # -- claiming ----------------------------------------------------------------------------------------------------
 
@@ -144,7 +124,7 @@ class StoreContract:
         """A time without a zone is no time."""
         claim = _claim(store)
         created, lease_until = _found(store).created_at, _running(store).lease_until
-        store.complete(claim, _CREATED, RETENTION)
+        store.complete(claim, CREATED, RETENTION)
 
         offsets = [time.utcoffset() for time in (created, lease_until, _finished(store).expires_at)]
 
@@ -210,7 +190,7 @@ class StoreContract:
         self, store: Store, let_pass: LetPass, callers: int
     ) -> None:
         """An expired row that is still there must not be replaced twice."""
-        store.complete(_claim(store), _CREATED, RETENTION)
+        store.complete(_claim(store), CREATED, RETENTION)
         let_pass(RETENTION)
 
         found = _at_once(callers, lambda: store.claim(make_asked(), LEASE))
@@ -232,13 +212,13 @@ class StoreContract:
     def test_the_same_key_of_two_scopes_names_two_records(self, store: Store) -> None:
         """Nobody sees, blocks or delays another's record."""
         adas = _claim(store)
-        store.complete(adas, _CREATED, RETENTION)
+        store.complete(adas, CREATED, RETENTION)
 
         found = store.claim(make_asked(scope="bob"), LEASE)
 
         assert _claimed(found).attempt == 1
         assert [record.asked.scope for record in store.browse(state=State.RUNNING)] == ["bob"]
-        assert _finished(store).answer == _CREATED
+        assert _finished(store).answer == CREATED
 
     # -- leases that pass --------------------------------------------------------------------------------------------
 
@@ -295,14 +275,14 @@ class StoreContract:
         store.release(paused)
 
         assert (_found(store).attempt, _running(store).token, _running(store).lease_until) == before
-        store.complete(owner, _CREATED, RETENTION)
-        assert _finished(store).answer == _CREATED
+        store.complete(owner, CREATED, RETENTION)
+        assert _finished(store).answer == CREATED
 
     def test_a_paused_owner_cannot_touch_what_the_new_owner_finished(self, store: Store, let_pass: LetPass) -> None:
         """One answer: the new owner's."""
         paused = _claim(store)
         let_pass(LEASE)
-        store.complete(_claimed(store.claim(make_asked(), LEASE)), _CREATED, RETENTION)
+        store.complete(_claimed(store.claim(make_asked(), LEASE)), CREATED, RETENTION)
         before = _found(store)
 
         with pytest.raises(ClaimLost):
@@ -364,7 +344,7 @@ class StoreContract:
 
     def test_another_body_learns_what_the_finished_record_was_made_for(self, store: Store) -> None:
         """A record answers only the request it was made for."""
-        store.complete(_claim(store), _CREATED, RETENTION)
+        store.complete(_claim(store), CREATED, RETENTION)
 
         found = store.claim(make_asked(body="two books"), LEASE)
 
@@ -422,13 +402,13 @@ class StoreContract:
         """Whoever asks next gets the record with its answer."""
         claim = _claim(store)
 
-        store.complete(claim, _CREATED, RETENTION)
+        store.complete(claim, CREATED, RETENTION)
 
         found = store.claim(make_asked(), LEASE)
         assert isinstance(found, Settled)
         assert found.record == _found(store)
         assert found.record.state is State.FINISHED
-        assert _finished(store).answer == _CREATED
+        assert _finished(store).answer == CREATED
         assert _finished(store).token == claim.guard.token
 
     @pytest.mark.parametrize("answer", list(_ANSWERS.values()), ids=list(_ANSWERS))
@@ -450,18 +430,18 @@ class StoreContract:
         claim = _claim(store)
         let_pass(LEASE + MOMENT)
 
-        store.complete(claim, _CREATED, RETENTION)
+        store.complete(claim, CREATED, RETENTION)
 
-        assert _finished(store).answer == _CREATED
+        assert _finished(store).answer == CREATED
 
     def test_completing_again_changes_nothing(self, store: Store, let_pass: LetPass) -> None:
         """An owner that did not hear of its success may ask again; its first answer stands."""
         claim = _claim(store)
-        store.complete(claim, _CREATED, RETENTION)
+        store.complete(claim, CREATED, RETENTION)
         let_pass(MOMENT)
         before = _found(store)
 
-        store.complete(claim, _CREATED, RETENTION)
+        store.complete(claim, CREATED, RETENTION)
         store.complete(claim, _OTHER, RETENTION * 2)
 
         assert _found(store) == before
@@ -469,7 +449,7 @@ class StoreContract:
     def test_finished_is_final(self, store: Store, let_pass: LetPass) -> None:
         """Nothing but expiry leaves finished; its own owner cannot either."""
         claim = _claim(store)
-        store.complete(claim, _CREATED, RETENTION)
+        store.complete(claim, CREATED, RETENTION)
         before = _found(store)
 
         with pytest.raises(ClaimLost):
@@ -486,9 +466,9 @@ class StoreContract:
         """A retry of the same completion never becomes a second one."""
         claim = _claim(store)
 
-        _at_once(at_once, lambda: store.complete(claim, _CREATED, RETENTION))
+        _at_once(at_once, lambda: store.complete(claim, CREATED, RETENTION))
 
-        assert _finished(store).answer == _CREATED
+        assert _finished(store).answer == CREATED
 
     def test_completing_after_a_release_is_a_lost_claim(self, store: Store) -> None:
         """Whoever ended the lease gave the record away."""
@@ -496,7 +476,7 @@ class StoreContract:
         store.release(claim)
 
         with pytest.raises(ClaimLost):
-            store.complete(claim, _CREATED, RETENTION)
+            store.complete(claim, CREATED, RETENTION)
 
         assert _running(store).token is None
 
@@ -505,7 +485,7 @@ class StoreContract:
         stranger = _claimed(store.claim(make_asked("order-2"), LEASE))
 
         with pytest.raises(ClaimLost):
-            store.complete(Claim(make_asked().id, stranger.guard, 1, taken_over=False), _CREATED, RETENTION)
+            store.complete(Claim(make_asked().id, stranger.guard, 1, taken_over=False), CREATED, RETENTION)
 
         assert store.find(make_asked().id) is None
 
@@ -599,7 +579,7 @@ class StoreContract:
         assert isinstance(store.claim(make_asked(), LEASE), Settled)
 
         with pytest.raises(ClaimLost):
-            store.complete(last, _CREATED, RETENTION)
+            store.complete(last, CREATED, RETENTION)
         with pytest.raises(ClaimLost):
             store.renew(last, LEASE)
         store.release(last)
@@ -612,9 +592,9 @@ class StoreContract:
         last = _claimed(store.claim(make_asked(), LEASE))
         let_pass(LEASE)
 
-        store.complete(last, _CREATED, RETENTION)
+        store.complete(last, CREATED, RETENTION)
 
-        assert _finished(store).answer == _CREATED
+        assert _finished(store).answer == CREATED
 
     def test_leases_that_were_ended_are_not_counted(self, store: Store) -> None:
         """An outage with eager clients must quarantine nobody."""
@@ -656,7 +636,7 @@ class StoreContract:
         """However long the work took, the answer is kept for as long as promised."""
         claim = _claim(store)
         let_pass(RETENTION * 2)
-        store.complete(claim, _CREATED, RETENTION)
+        store.complete(claim, CREATED, RETENTION)
         let_pass(RETENTION - MOMENT)
 
         found = store.claim(make_asked(), LEASE)
@@ -669,7 +649,7 @@ class StoreContract:
         self, store: Store, let_pass: LetPass, late: timedelta
     ) -> None:
         """The clock decides, not whether the row is still there."""
-        store.complete(_claim(store), _CREATED, RETENTION)
+        store.complete(_claim(store), CREATED, RETENTION)
         let_pass(RETENTION + late)
 
         absent = store.find(make_asked().id)
@@ -681,7 +661,7 @@ class StoreContract:
     def test_a_new_epoch_knows_nothing_of_the_old_one(self, store: Store, let_pass: LetPass) -> None:
         """Attempts, answer, times and body are the new request's own."""
         _let_run_out(store, let_pass, TAKEOVERS)
-        store.complete(_claimed(store.claim(make_asked(), LEASE)), _CREATED, RETENTION)
+        store.complete(_claimed(store.claim(make_asked(), LEASE)), CREATED, RETENTION)
         let_pass(RETENTION)
 
         claim = _claimed(store.claim(make_asked(body="two books"), LEASE))
@@ -695,7 +675,7 @@ class StoreContract:
 
     def test_a_new_epoch_has_its_own_answer_and_retention(self, store: Store, let_pass: LetPass) -> None:
         """The second time round is like the first."""
-        store.complete(_claim(store), _CREATED, RETENTION)
+        store.complete(_claim(store), CREATED, RETENTION)
         let_pass(RETENTION)
         store.complete(_claimed(store.claim(make_asked(), LEASE)), _OTHER, RETENTION)
         let_pass(RETENTION - MOMENT)
@@ -710,7 +690,7 @@ class StoreContract:
     def test_an_owner_of_the_old_epoch_cannot_touch_the_new_one(self, store: Store, let_pass: LetPass) -> None:
         """A completed claim is spent."""
         old = _claim(store)
-        store.complete(old, _CREATED, RETENTION)
+        store.complete(old, CREATED, RETENTION)
         let_pass(RETENTION)
         new = _claimed(store.claim(make_asked(), LEASE))
         before = _running(store).lease_until
@@ -726,11 +706,11 @@ class StoreContract:
     def test_an_owner_cannot_revive_its_expired_record(self, store: Store, let_pass: LetPass) -> None:
         """Expired is absent for its owner too."""
         claim = _claim(store)
-        store.complete(claim, _CREATED, RETENTION)
+        store.complete(claim, CREATED, RETENTION)
         let_pass(RETENTION)
 
         with suppress(ClaimLost):
-            store.complete(claim, _CREATED, RETENTION)
+            store.complete(claim, CREATED, RETENTION)
         with pytest.raises(ClaimLost):
             store.renew(claim, LEASE)
         store.release(claim)
@@ -751,7 +731,7 @@ class StoreContract:
 
     def test_reaping_waits_for_expiry_and_grace(self, store: Store, let_pass: LetPass) -> None:
         """A record that is live, or was until a moment ago, is left alone."""
-        store.complete(_claim(store), _CREATED, RETENTION)
+        store.complete(_claim(store), CREATED, RETENTION)
         let_pass(RETENTION - MOMENT)
         while_live = store.reap(timedelta(0))
         let_pass(MOMENT * 2)
@@ -764,7 +744,7 @@ class StoreContract:
     def test_reaping_deletes_what_expired_longer_ago_than_the_grace(self, store: Store, let_pass: LetPass) -> None:
         """And says how many that were."""
         for key in ("order-1", "order-2", "order-3"):
-            store.complete(_claimed(store.claim(make_asked(key), LEASE)), _CREATED, RETENTION)
+            store.complete(_claimed(store.claim(make_asked(key), LEASE)), CREATED, RETENTION)
         let_pass(RETENTION + MOMENT * 2)
 
         reaped = store.reap(MOMENT)
@@ -776,7 +756,7 @@ class StoreContract:
     def test_reaping_takes_no_more_than_it_is_told_to(self, store: Store, let_pass: LetPass) -> None:
         """Small batches, so that claims come between."""
         for n in range(5):
-            store.complete(_claimed(store.claim(make_asked(f"order-{n}"), LEASE)), _CREATED, RETENTION)
+            store.complete(_claimed(store.claim(make_asked(f"order-{n}"), LEASE)), CREATED, RETENTION)
         let_pass(RETENTION + MOMENT)
 
         batches = [store.reap(timedelta(0), 2) for _ in range(4)]
@@ -787,7 +767,7 @@ class StoreContract:
         """However old it is, with an owner or without, and in a second epoch too."""
         _claim(store)
         store.release(_claimed(store.claim(make_asked("order-2"), LEASE)))
-        store.complete(_claimed(store.claim(make_asked("order-3"), LEASE)), _CREATED, MOMENT)
+        store.complete(_claimed(store.claim(make_asked("order-3"), LEASE)), CREATED, MOMENT)
         let_pass(MOMENT)
         _claimed(store.claim(make_asked("order-3"), LEASE))
         let_pass(RETENTION * 1000)
@@ -855,7 +835,7 @@ class StoreContract:
     def test_browsing_by_state_shows_that_state_only(self, store: Store, let_pass: LetPass) -> None:
         """Alone and together with a reference."""
         _quarantine(store, let_pass)
-        store.complete(_claimed(store.claim(make_asked("order-2"), LEASE)), _CREATED, RETENTION)
+        store.complete(_claimed(store.claim(make_asked("order-2"), LEASE)), CREATED, RETENTION)
         _claimed(store.claim(make_asked("order-3"), LEASE))
 
         by_state = {state: [r.asked.id for r in store.browse(state=state)] for state in State}
@@ -872,14 +852,14 @@ class StoreContract:
 
     def test_browsing_shows_expired_records_until_they_are_reaped(self, store: Store, let_pass: LetPass) -> None:
         """Support may be asked about yesterday."""
-        store.complete(_claim(store), _CREATED, RETENTION)
+        store.complete(_claim(store), CREATED, RETENTION)
         let_pass(RETENTION + MOMENT)
 
         (record,) = store.browse()
 
         assert record.state is State.FINISHED
         assert isinstance(record.condition, Finished)
-        assert record.condition.answer == _CREATED
+        assert record.condition.answer == CREATED
 
 
 # -- arranging -------------------------------------------------------------------------------------------------------

@@ -1,0 +1,19 @@
+"""For authors of stores: the contracts that ours keep, as tests.
+
+This needs pytest, and nothing else in the package imports it.
+"""
+
+from flask_idempotency.testing.given import LEASE, MOMENT, RETENTION, LetPass, make_asked
+from flask_idempotency.testing.store import StoreContract
+from flask_idempotency.testing.transaction import KeyedTransactionContract, TransactionContract
+
+__all__ = [
+    "LEASE",
+    "MOMENT",
+    "RETENTION",
+    "KeyedTransactionContract",
+    "LetPass",
+    "StoreContract",
+    "TransactionContract",
+    "make_asked",
+]
