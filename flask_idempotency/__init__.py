@@ -1,5 +1,5 @@
 """Flask-Idempotency: a protected request takes effect once and has one answer, however often it is sent."""
 
-from flask_idempotency.extension import Idempotency, exempt, idempotent, reference
+from flask_idempotency.extension import Idempotency, after_commit, exempt, idempotent, reference
 
-__all__ = ["Idempotency", "exempt", "idempotent", "reference"]
+__all__ = ["Idempotency", "after_commit", "exempt", "idempotent", "reference"]

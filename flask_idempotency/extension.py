@@ -8,12 +8,13 @@ from inspect import isclass, iscoroutinefunction
 from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
 from flask import Flask, Request, Response, after_this_request, current_app, got_request_exception, request
-from werkzeug.exceptions import HTTPException
+from werkzeug.exceptions import HTTPException, InternalServerError
 
-from flask_idempotency import errors, lease, signals
+from flask_idempotency import errors, lease, outgoing, signals, transaction
 from flask_idempotency.cli import commands
 from flask_idempotency.core.decision import Refuse, Replay, Run, decide
-from flask_idempotency.core.record import Claim, Finished, Quarantined, Record, Settled
+from flask_idempotency.core.keeping import is_final
+from flask_idempotency.core.record import Finished, Quarantined, Record, Settled
 from flask_idempotency.core.reference import Reference, reference_of
 from flask_idempotency.errors import (
     ClaimLost,
@@ -23,10 +24,11 @@ from flask_idempotency.errors import (
     RequestInFlight,
     RequestRefused,
     StoreUnavailable,
+    WorkRefused,
 )
 from flask_idempotency.http import exchange, problem
 from flask_idempotency.http.capture import is_kept, mark_first, restore, take_down, with_fresh_headers
-from flask_idempotency.http.exchange import Exchange, Made
+from flask_idempotency.http.exchange import Attempt, Exchange, Made
 from flask_idempotency.http.forms import idempotency_field
 from flask_idempotency.http.reading import Reading, may_have_key, read
 from flask_idempotency.policy import (
@@ -82,6 +84,10 @@ class Idempotency:
         store = self._store if store is None else store
         scope = self._scope if scope is None else scope
         state = app.extensions[NAME] = make_state(app, db, store, scope)
+        if state.given_database is not None:
+            transaction.join(state.given_database)
+            if app.debug:
+                outgoing.watch()
         app.url_value_preprocessor(_listen)
         app.before_request(partial(_open_undecorated, state))
         app.after_request(partial(_settle, state))
@@ -154,6 +160,23 @@ def exempt(view: View) -> View:
     return view
 
 
+def after_commit(act: Callable[[], object]) -> None:
+    """Have something done once the request's work is committed, such as enqueueing a job that reads it.
+
+    It is not done if the work is rolled back, nor for a replay. Without a key it is done when the view has answered.
+    """
+    found = exchange.peek(request.environ, current_state())
+    if found is not None and found.attempt is not None:
+        found.afterwards.append(act)
+        return
+
+    @after_this_request
+    def run(response: Response) -> Response:
+        if is_final(response.status_code):
+            _do_afterwards(act)
+        return response
+
+
 def reference() -> Reference | None:
     """Give the reference of the current request's record, to show to people; None without a key."""
     return exchange.reference_in(request.environ)
@@ -186,44 +209,45 @@ def _open_undecorated(state: State) -> Response | None:
 
 def _open(options: Options) -> Response | None:
     """Decide a request's course: None to run the view, an answer to replay, or a refusal that is raised."""
-    state = current_state()
+    state, asked = current_state(), _this_request()
     policy = state.policy(options)
-    if request.method not in policy.methods:
+    if asked.method not in policy.methods:
         return None
-    if exchange.peek(request.environ) is not None:
+    if exchange.peek(asked.environ) is not None:
         raise IdempotencyError(
             "One request, one claim: a protected view was called inside another; call what it does instead,"
             " and use functools.wraps in every decorator above @idempotent."
         )
     known: Reference | None = None
     reading: Reading | None = None
-    course: Run | Replay | Refuse
+    course: Attempt | Replay | Refuse
     try:
-        reading = read(_this_request(), policy, state.settings)
+        reading = read(asked, policy, state.settings)
         if reading is None:
             return None
         known = reference_of(reading.asked.id)
-        course = lease.choose_course(state, policy, reading)
+        guard = transaction if policy.guard == "transaction" else lease
+        course = guard.choose_course(state, policy, reading)
     except RequestRefused as error:
         course = Refuse(error)
         if error.reference is not None:
             known = Reference(error.reference)
-    exchange.put(request.environ, Exchange(state, course, policy, known, reading))
+    exchange.put(asked.environ, Exchange(state, course, policy, known, reading))
     match course:
-        case Run(claim):
-            lease.begin(state, policy, claim)
-            return None
         case Replay(snapshot):
             signals.tell(signals.replayed, reference=known, status=snapshot.status)
-            return restore(snapshot, request, str(known), current_app.response_class())
+            return restore(snapshot, asked, str(known), current_app.response_class())
         case Refuse(refusal):
             raise _dressed(state, refusal, known)
+        case attempt:
+            attempt.begin()
+            return None
 
 
 def _note_answer(response: Response) -> Response:
     """Remember what the view made, before another hook can spoil it: a success is never run again."""
     found = exchange.peek(request.environ, current_state())
-    if found is not None and isinstance(found.course, Run):
+    if found is not None and found.attempt is not None:
         _note(found, response)
     return response
 
@@ -245,19 +269,21 @@ def _settle(state: State, response: Response) -> Response:
     match exchange.pop(request.environ, state):
         case None:
             pass
-        case Exchange(course=Run(claim), reference=str(known), reading=Reading() as reading) as found:
-            _note(found, response)  # where the key came to light too late for us to be the first
-            try:
-                _conclude(found, claim, None if found.failed else response)
-            except ClaimLost:
-                return _answer_like_a_duplicate(reading, response)
-            except OutcomeUnknown as refusal:
-                return _refusal_as_answer(refusal, known, response)
-            return mark_first(response, known)
         case Exchange(course=Replay(snapshot), reference=str(known), failed=False):
             return restore(snapshot, request, known, response)  # the other hooks have been over it
         case Exchange(course=Refuse(refusal), failed=False):
             return problem.mark(response, refusal, state.settings.docs_url)
+        case Exchange(attempt=attempt, reference=str(known), reading=Reading() as reading) as found if attempt:
+            _note(found, response)  # where the key came to light too late for us to be the first
+            try:
+                _conclude(found, attempt, None if found.failed else response)
+            except ClaimLost:
+                return _answer_like_a_duplicate(found, reading, response)
+            except (OutcomeUnknown, StoreUnavailable) as refusal:
+                return _refusal_as_answer(refusal, known, response)
+            except WorkRefused as error:
+                return _failure_as_answer(error, response)
+            return mark_first(response, known)
     return response
 
 
@@ -282,35 +308,39 @@ def _with_safety_net(app: Flask) -> "WSGIApplication":
 
 def _abandon(app: Flask, found: Exchange) -> None:
     """Settle a run that nothing else settled: a hook raised, or the worker is being stopped."""
-    match found:
-        case Exchange(course=Run(claim)):
-            try:
-                with app.app_context():
-                    _conclude(found, claim, None)
-            except (ClaimLost, OutcomeUnknown):
-                pass  # it has been told; there is no answer to give
-            except Exception:
-                # Another exception may be in flight; raising here would hide the one that matters.
-                log.exception("could not settle %s", found.reference)
-
-
-def _conclude(found: Exchange, claim: Claim, sent: Response | None) -> None:
-    """End a run: store its answer, as it is sent if it is sent, or end its lease.
-
-    Raises ClaimLost if somebody took over, OutcomeUnknown if the answer could not be stored.
-    """
-    state = current_state()
+    if found.attempt is None:
+        return
     try:
-        if found.made is None or not found.made.is_kept:
-            lease.release(state, claim)
-        else:
-            answer = take_down(found.policy, found.made, sent, state.settings.max_body)
-            lease.complete(state, claim, answer, found.policy.retention)
-    finally:
-        state.doorbell.ring(claim.id)
+        with app.app_context():
+            _conclude(found, found.attempt, None)
+    except (ClaimLost, OutcomeUnknown, StoreUnavailable, WorkRefused):
+        pass  # it has been told; there is no answer to give
+    except Exception:
+        # Another exception may be in flight; raising here would hide the one that matters.
+        log.exception("could not settle %s", found.reference)
 
 
-def _answer_like_a_duplicate(reading: Reading, response: Response) -> Response:
+def _conclude(found: Exchange, attempt: Attempt, sent: Response | None) -> None:
+    """End a run: keep its answer, as it is sent if it is sent, or let the next attempt run.
+
+    Raises ClaimLost if somebody else's answer stands, or whatever else keeps this one from being given.
+    """
+    if found.made is None or not found.made.is_kept:
+        attempt.release()
+        return
+    attempt.complete(take_down(found.policy, found.made, sent, current_state().settings.max_body))
+    for act in found.afterwards:
+        _do_afterwards(act)
+
+
+def _do_afterwards(act: Callable[[], object]) -> None:
+    try:
+        act()
+    except Exception:
+        log.exception("a function given to after_commit failed; the request took effect all the same")
+
+
+def _answer_like_a_duplicate(found: Exchange, reading: Reading, response: Response) -> Response:
     """Answer a run that lost its claim: what the new owner has stored, or that it is still at it."""
     known = reference_of(reading.asked.id)
     course: Run | Replay | Refuse
@@ -318,6 +348,8 @@ def _answer_like_a_duplicate(reading: Reading, response: Response) -> Response:
         match current_state().store.find(reading.asked.id):
             case Record(condition=Finished() | Quarantined()) as record:
                 course = decide(Settled(record), reading.by_rules_of(record.asked.fingerprint).fingerprint)
+            case None if found.policy.guard == "transaction":
+                course = Refuse(StoreUnavailable(retry_after=1))  # nobody's stands, and ours was rolled back
             case _:
                 course = Refuse(RequestInFlight(retry_after=1))
     except StoreUnavailable as error:
@@ -350,6 +382,13 @@ def _refusal_as_answer(refusal: RequestRefused, known: Reference, response: Resp
     state = current_state()
     answer = current_app.make_response(current_app.handle_http_exception(_dressed(state, refusal, known)))
     return problem.mark(with_fresh_headers(answer, response), refusal, state.settings.docs_url)
+
+
+def _failure_as_answer(error: WorkRefused, response: Response) -> Response:
+    """Make the answer of a failure that nobody can catch any more: the view has returned."""
+    log.error("%s", error)
+    failure = InternalServerError(original_exception=error)
+    return with_fresh_headers(current_app.make_response(current_app.handle_http_exception(failure)), response)
 
 
 def _this_request() -> Request:

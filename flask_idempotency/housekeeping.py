@@ -44,6 +44,11 @@ class Housekeeper:
         """Renew this claim's lease until it is let go."""
         self._add(claim, lambda keeper: keeper._store.renew(claim, lease), lease.total_seconds() / RENEWALS)
 
+    def start(self) -> None:
+        """Begin to reap, where no lease has made us begin."""
+        if self._enabled and os.getpid() not in self._rounds:
+            self._rounds_here().start()
+
     def let_go(self, claim: Claim) -> None:
         """Stop renewing."""
         rounds = self._rounds.get(os.getpid())
@@ -64,13 +69,14 @@ class Housekeeper:
             rounds.end()
 
     def _add(self, claim: Claim, act: "Act", every: float, *, urgent: bool = False) -> None:
-        if not self._enabled:
-            return
-        # Made where it is first needed: a lock from before a fork may be held for ever, and one from before gevent
+        if self._enabled:
+            self._rounds_here().add(claim.guard.token, _Duty(act, every, time.monotonic() + every, urgent))
+
+    def _rounds_here(self) -> "_Rounds":
+        # Made where they are first needed: a lock from before a fork may be held for ever, and one from before gevent
         # patched the process knows nothing of greenlets.
         process = os.getpid()
-        rounds = self._rounds.get(process) or self._rounds.setdefault(process, _Rounds(self))
-        rounds.add(claim.guard.token, _Duty(act, every, time.monotonic() + every, urgent))
+        return self._rounds.get(process) or self._rounds.setdefault(process, _Rounds(self))
 
     def _finish(self, claim: Claim, answer: Answer, retention: timedelta) -> None:
         known = reference_of(claim.id)
@@ -122,16 +128,22 @@ class _Rounds:
     def add(self, name: object, duty: _Duty) -> None:
         with self._lock:
             self._duties[name] = duty
-            first, early = self._thread is None, duty.due < self._asleep_until
-            if first:
+            early = duty.due < self._asleep_until
+        if self._thread is None:
+            self.start()
+        elif early:
+            self._wake.set()
+
+    def start(self) -> None:
+        """Start the thread, once."""
+        with self._lock:
+            if first := self._thread is None:
                 share = uniform(0, REAP_EVERY)  # noqa: S311  # spreads the workers over time; nobody gains by guessing it
                 self._duties[Housekeeper._reap] = _Duty(Housekeeper._reap, REAP_EVERY, time.monotonic() + share)
                 self._thread = threading.Thread(target=self._work, name="flask-idempotency", daemon=True)
         if first and self._thread is not None:
             atexit.register(self._leave)
             self._thread.start()  # outside the lock: under gevent this lets others run
-        elif early:
-            self._wake.set()
 
     def drop(self, name: object, duty: _Duty | None = None) -> None:
         with self._lock:

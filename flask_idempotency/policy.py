@@ -100,13 +100,13 @@ def is_question(scope: object) -> bool:
     return True
 
 
-def apply(options: Options, settings: Settings, scope: ScopeFunction) -> Policy:
-    """Lay a view's options over the app's settings."""
+def apply(options: Options, settings: Settings, scope: ScopeFunction, guard: Guard) -> Policy:
+    """Lay a view's options over the app's settings; *guard* is the app's own."""
     values = {entry.name: getattr(options, entry.name) for entry in fields(Policy)}
     for name, value in values.items():
         if value is None and hasattr(settings, name):
             values[name] = getattr(settings, name)
-    return Policy(**{**values, "scope": options.scope or scope})
+    return Policy(**{**values, "scope": options.scope or scope, "guard": options.guard or guard})
 
 
 def options_of(view: Callable[..., Any], method: str) -> Options | Exempt | None:

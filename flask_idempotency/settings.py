@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 from flask_idempotency.core.key import KeySyntax
 from flask_idempotency.errors import ConfigError
 
-Guard = Literal["lease"]
+Guard = Literal["transaction", "lease"]
 InFlight = Literal["conflict", "wait"]
 
 DOCS_URL = "https://flask-idempotency.readthedocs.io/en/latest/errors.html"
@@ -18,7 +18,6 @@ SHORTEST, LONGEST_LEASE, LONGEST_RETENTION = timedelta(seconds=1), timedelta(day
 LONGEST_WAIT = timedelta(minutes=5)  # a waiter occupies a worker thread; nobody's proxy is more patient than this
 
 _NOT_YET: dict[str, Collection[object] | None] = {  # None: every value
-    "GUARD": ("transaction",),
     "IN_FLIGHT": ("accepted",),
     "DIALECT": ("stripe",),
     "ENCRYPTION_KEYS": None,
@@ -33,7 +32,7 @@ class Settings:
     store: str | None = None  # a file in the instance folder: durable, and shared by the workers of one machine
     methods: frozenset[str] = field(default=frozenset({"POST", "PATCH"}))  # the methods HTTP does not make repeatable
     required: bool = False  # installing the extension must not break a client
-    guard: Guard = "lease"  # holds no connection while the view runs, so it suits every view
+    guard: Guard | None = None  # the transaction guard where db= is given: it costs no commit; else the lease guard
     lease: timedelta = timedelta(seconds=30)  # two renewals may be missed; a crashed request is free after it
     retention: timedelta = timedelta(hours=24)  # a day of retries, as the payment providers do
     grace: timedelta = timedelta(hours=1)  # what has expired can be looked at a while longer
@@ -145,7 +144,7 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "STORE": _store,
     "METHODS": _methods,
     "REQUIRED": _boolean,
-    "GUARD": _one_of(get_args(Guard)),
+    "GUARD": lambda value: None if value is None else _one_of(get_args(Guard))(value),
     "LEASE": _duration(SHORTEST, LONGEST_LEASE),
     "RETENTION": _duration(SHORTEST, LONGEST_RETENTION),
     "GRACE": _duration(timedelta(0), LONGEST_RETENTION),

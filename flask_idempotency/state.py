@@ -1,27 +1,31 @@
 """What the extension knows about one app: a frozen object in ``app.extensions``, never on the extension itself."""
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from threading import Event, Lock
-from typing import Any, cast
+from typing import Any
 
 import click
 from blinker import NamedSignal
 from flask import Flask, current_app
+from sqlalchemy import Engine
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
+from sqlalchemy.orm import Session
 
 from flask_idempotency import scopes, signals
 from flask_idempotency.core.scope import RecordId
 from flask_idempotency.errors import ConfigError, StoreUnavailable
 from flask_idempotency.housekeeping import Housekeeper
 from flask_idempotency.policy import DEFAULT, Exempt, Options, Policy, ScopeFunction, apply, is_question, options_of
-from flask_idempotency.settings import Settings, read_settings
+from flask_idempotency.settings import Guard, Settings, read_settings
 from flask_idempotency.stores import Store, open_store
 
 NAME = "idempotency"
+NO_TRANSACTION = 'guard="transaction" needs the app\'s own database, on a server or in a file: init_app(app, db=db).'
 
 log = logging.getLogger("flask_idempotency")
 
@@ -56,6 +60,14 @@ class Doorbell:
 
 
 @dataclass(frozen=True, slots=True)
+class Database:
+    """An app's own database: its default engine, and what its views call to get a session."""
+
+    engine: Engine
+    session: Callable[[], Session]  # a scoped_session, or a sessionmaker
+
+
+@dataclass(frozen=True, slots=True)
 class State:
     """One app's settings, store and scope, and what looks after its claims."""
 
@@ -63,6 +75,8 @@ class State:
     store: Store
     scope: ScopeFunction
     housekeeper: Housekeeper
+    guard: Guard  # what a view gets that does not choose
+    given_database: Database | None = None  # None: the transaction guard cannot be had
     doorbell: Doorbell = field(default_factory=Doorbell)
     _policies: dict[Options, Policy] = field(default_factory=dict)
     _options: dict[tuple[str, str], Options | Exempt | None] = field(default_factory=dict)
@@ -72,8 +86,18 @@ class State:
         """Lay a view's options over the app's settings, once."""
         found = self._policies.get(options)
         if found is None:
-            found = self._policies[options] = apply(options, self.settings, self.scope)
+            found = apply(options, self.settings, self.scope, self.guard)
+            if found.guard == "transaction":
+                _check_driver(self.given_database, self.store)
+            self._policies[options] = found
         return found
+
+    @property
+    def database(self) -> Database:
+        """The app's own database. Raises ConfigError if the records are not in it."""
+        if self.given_database is None:
+            raise ConfigError(NO_TRANSACTION)
+        return self.given_database
 
     def options_of(self, endpoint: str, method: str) -> Options | Exempt | None:
         """Find what the view of the current app's endpoint was decorated with, once."""
@@ -110,12 +134,18 @@ def make_state(app: Flask, db: Any, store: Store | None, scope: ScopeFunction | 
     settings = read_settings(app.config)
     if [store, db, settings.store].count(None) < 2:
         raise ConfigError("Name one place for the records: store=, db= or IDEMPOTENCY_STORE.")
+    database = None if db is None else _database(app, db)
     if store is None:
-        store = open_store(_store_url(app, db, settings.store))
+        store = open_store(database.engine.url if database else _store_url(app, settings.store))
     elif not callable(getattr(store, "claim", None)):
         raise ConfigError("store= must be a store; the URL of one belongs in IDEMPOTENCY_STORE.")
+    if not hasattr(store, "enter"):
+        database = None  # a database in memory has its records beside it, not in it
+    guard: Guard = settings.guard or ("lease" if database is None else "transaction")
     housekeeper = Housekeeper(store, settings.grace, partial(_tell_as, app), enabled=settings.housekeeping)
-    return State(settings, store, scope, housekeeper)
+    state = State(settings, store, scope, housekeeper, guard, database)
+    state.policy()  # for what makes no sense in it
+    return state
 
 
 def _tell_as(app: Flask, signal: NamedSignal, **facts: object) -> None:
@@ -123,15 +153,34 @@ def _tell_as(app: Flask, signal: NamedSignal, **facts: object) -> None:
     signals.tell(signal, app, **facts)
 
 
-def _store_url(app: Flask, db: Any, url: str | None) -> str | URL:
-    if db is not None:
-        try:
-            with app.app_context():
-                return cast(URL, db.engine.url)
-        except (RuntimeError, KeyError, AttributeError):
-            raise ConfigError(
-                "db= must be a Flask-SQLAlchemy object of this app; call db.init_app(app) first."
-            ) from None
+def _database(app: Flask, db: Any) -> Database:
+    try:
+        with app.app_context():
+            found = Database(db.engine, db.session)
+    except (RuntimeError, KeyError, AttributeError):
+        raise ConfigError("db= must be a Flask-SQLAlchemy object of this app; call db.init_app(app) first.") from None
+    if not hasattr(session_factory(found), "class_"):
+        raise ConfigError("db= must have an engine, and a session that is a scoped_session or a sessionmaker.")
+    return found
+
+
+def session_factory(database: Database) -> Any:
+    """Give what makes an app's sessions."""
+    return getattr(database.session, "session_factory", database.session)
+
+
+def _check_driver(database: Database | None, store: Any) -> None:
+    if database is None:
+        raise ConfigError(NO_TRANSACTION)
+    if database.engine.driver not in store.drivers:
+        wanted, name = " or ".join(store.drivers), database.engine.name
+        raise ConfigError(
+            f"The transaction guard needs the driver {wanted}: write {name}+{wanted}://... in"
+            ' SQLALCHEMY_DATABASE_URI, or set IDEMPOTENCY_GUARD = "lease".'
+        )
+
+
+def _store_url(app: Flask, url: str | None) -> str | URL:
     if url is None:
         return URL.create("sqlite", database=str(Path(app.instance_path) / "idempotency.sqlite"))
     try:

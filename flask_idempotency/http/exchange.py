@@ -3,14 +3,15 @@
 Not in ``flask.g``: that leaks from one request to the next inside an outer app context.
 """
 
-from collections.abc import MutableMapping
-from dataclasses import dataclass
-from typing import Any, cast
+from collections.abc import Callable, MutableMapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, cast
 
 from flask import Response
 
-from flask_idempotency.core.decision import Refuse, Replay, Run
+from flask_idempotency.core.decision import Refuse, Replay
 from flask_idempotency.core.reference import Reference
+from flask_idempotency.core.snapshot import Answer
 from flask_idempotency.http.reading import Reading
 from flask_idempotency.policy import Policy
 
@@ -27,17 +28,36 @@ class Made:
     is_kept: bool
 
 
+class Attempt(Protocol):
+    """A run under a claim, held by one of the guards. It ends by one of the last two, once."""
+
+    def begin(self) -> None:
+        """Look after the claim while the view runs."""
+
+    def complete(self, answer: Answer) -> None:
+        """Keep the answer. Raises ClaimLost if somebody else's stands, and whatever else keeps it from being given."""
+
+    def release(self) -> None:
+        """Let the next attempt run at once. Raises StoreUnavailable if that is why nothing is kept."""
+
+
 @dataclass(slots=True)
 class Exchange:
     """A request with a key on its way: the course decided for it, and what has become of its view."""
 
     owner: object  # whose slot it is: an app may hand its environ on to another
-    course: Run | Replay | Refuse
+    course: Attempt | Replay | Refuse
     policy: Policy
     reference: Reference | None
     reading: Reading | None
     made: Made | None = None
     failed: bool = False  # an exception nobody handled; what Flask makes of it is nobody's answer
+    afterwards: list[Callable[[], object]] = field(default_factory=list)  # to be done once the work is committed
+
+    @property
+    def attempt(self) -> Attempt | None:
+        """The run, if it is one."""
+        return None if isinstance(self.course, Replay | Refuse) else self.course
 
 
 Environ = MutableMapping[str, Any]

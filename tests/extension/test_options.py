@@ -11,7 +11,7 @@ from flask_idempotency.errors import ConfigError
 
 MALFORMED = [
     ("required", ["yes", 1, 0]),
-    ("guard", ["", "transaction", "none", 1]),
+    ("guard", ["", "none", "Lease", 1]),
     ("retention", [0, -1, "1 day", True, nan, timedelta(0), timedelta(days=40000)]),
     ("lease", [0, 0.5, "30", True, timedelta(days=2)]),
     ("in_flight", ["accepted", "", "Wait", 1]),
@@ -22,7 +22,7 @@ MALFORMED = [
 ]
 ACCEPTED = [
     ("required", [True, False, None]),
-    ("guard", ["lease", None]),
+    ("guard", ["transaction", "lease", None]),
     ("retention", [1, 60.5, timedelta(hours=72), None]),
     ("lease", [1, timedelta(minutes=1), None]),
     ("in_flight", ["conflict", "wait", None]),
@@ -80,8 +80,8 @@ def test_only_a_function_can_be_decorated(thing):
 
 
 def test_what_is_not_built_yet_is_refused_as_such():
-    with pytest.raises(ConfigError, match=r"^guard='transaction' is not available yet; leave it out\.$"):
-        idempotent(guard="transaction")
+    with pytest.raises(ConfigError, match=r"^in_flight='accepted' is not available yet; leave it out\.$"):
+        idempotent(in_flight="accepted")
 
 
 def test_the_decorator_keeps_name_and_docstring():

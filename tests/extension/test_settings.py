@@ -37,7 +37,7 @@ MALFORMED = {
     "STORE": [42, "", b"x", ["x"], True],
     "METHODS": ["POST", 1, None, [1], ["GET"], ["post", "HEAD"], ["OPTIONS"], ["TRACE"], [""], ["P T"], ["PÖ"], b"PUT"],
     "REQUIRED": BAD_BOOLEANS,
-    "GUARD": BAD_CHOICES,
+    "GUARD": [each for each in BAD_CHOICES if each is not None],
     "LEASE": [*BAD_DURATIONS, timedelta(days=2)],
     "RETENTION": BAD_DURATIONS,
     "GRACE": [-1, "60", None, True, nan, -inf, timedelta(days=40000)],
@@ -58,7 +58,7 @@ ACCEPTED = {
     "STORE": [None, "memory://", "sqlite:///x.db", "postgresql://user:s3cret@host/db"],
     "METHODS": [["POST"], {"put"}, ("put", "delete"), ("PATCH",), frozenset(), ["PROPFIND"]],
     "REQUIRED": [True, False],
-    "GUARD": ["lease"],
+    "GUARD": ["lease", None],
     "LEASE": [1, 30.5, timedelta(days=1)],
     "RETENTION": [1, timedelta(days=3650), 86400],
     "GRACE": [0, timedelta(0), 1],
@@ -73,7 +73,6 @@ ACCEPTED = {
     "QUOTA": [None],
 }
 NOT_YET = [
-    ("GUARD", "transaction"),
     ("IN_FLIGHT", "accepted"),
     ("DIALECT", "stripe"),
     ("ENCRYPTION_KEYS", ["s3cret"]),

@@ -1,0 +1,1 @@
+"""What the transaction guard promises: claim, work and answer are committed together, or not at all."""
