@@ -85,6 +85,48 @@ def test_a_cut_after_commit_finds_it_at_the_end_of_a_pipeline(proxy, proxied, di
     assert rows(direct) == 3
 
 
+def test_messages_are_counted_wherever_in_a_packet_they_are(proxy, proxied):
+    messages = proxy.listen()
+
+    insert_and_commit(proxied)
+
+    assert b"".join(messages) == b"PBDE" * 3 + b"SS"
+
+
+@pytest.mark.parametrize(
+    ("number", "moment", "left"),
+    [
+        (12, "before", 0),
+        (12, "after", 3),
+        (12, "answered", 3),
+        (13, "before", 3),
+        (11, "after", 0),
+        (11, "abandoned", 0),
+    ],
+)
+def test_a_cut_at_a_message_falls_inside_the_packet(proxy, proxied, direct, postgres, number, moment, left):
+    happened = proxy.cut_at(number, moment)  # the twelfth is the one that executes COMMIT
+    backend = proxied.info.backend_pid
+
+    with pytest.raises(psycopg.OperationalError):
+        insert_and_commit(proxied)
+
+    assert happened.wait(5)
+    eventually(lambda: backend not in postgres.backends(), what="the end of the cut connection")
+    assert rows(direct) == left
+
+
+def test_an_answer_reaches_the_client_before_the_cut_behind_it(proxy, proxied, direct):
+    happened = proxy.cut_at(5, "answered")
+
+    proxied.execute("INSERT INTO done VALUES (%s)", [2])
+
+    assert happened.wait(5)
+    with pytest.raises(psycopg.OperationalError):
+        proxied.commit()
+    assert rows(direct) == 0
+
+
 def test_a_cut_happens_only_where_it_matches(proxy, proxied, direct):
     happened = proxy.cut_after(lambda piece: b"never sent" in piece)
 

@@ -1,0 +1,137 @@
+"""A shop protected by the transaction guard: one table in which nothing is unique, so that a second order would show.
+It does as it is told: stops at a gate with its row written, dies at a seam, answers what it is asked to."""
+
+import json
+import os
+import signal
+import socket
+import threading
+import uuid
+from pathlib import Path
+from typing import Any
+
+from flask import Flask, Response, current_app, has_request_context, request
+from flask_sqlalchemy import SQLAlchemy
+from sqlalchemy.orm import Mapped, mapped_column
+
+from flask_idempotency import Idempotency, after_commit, idempotent, scopes, signals
+
+db = SQLAlchemy()
+
+
+class Order(db.Model):  # type: ignore[name-defined, misc]  # made by Flask-SQLAlchemy at run time
+    """One order; its intent is the key of the request that placed it."""
+
+    __tablename__ = "orders"
+    number: Mapped[int] = mapped_column(primary_key=True)
+    intent: Mapped[str]
+    state: Mapped[str]
+    reference: Mapped[str]
+
+
+def note(what: str, **facts: object) -> None:
+    """Write one line, whole, if anybody wants to read it: O_APPEND is atomic, and outlives a killed process."""
+    if path := current_app.config["LEDGER"]:
+        line = json.dumps({"what": what, "pid": os.getpid(), **facts}) + "\n"
+        ledger = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        try:
+            os.write(ledger, line.encode())
+        finally:
+            os.close(ledger)
+
+
+def die_at(seam: str) -> None:
+    """End as a power cut does, if this request asks for it here."""
+    if request.headers.get("X-Die-At") == seam:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def pass_the_gate() -> str:
+    """Wait, with the row written, until the test says how to go on. A gate that is closed for good means: leave."""
+    try:
+        with socket.create_connection(("127.0.0.1", current_app.config["GATE"]), timeout=60) as gate:
+            gate.sendall(f"{os.getpid()}\n".encode())
+            return gate.makefile().readline().strip() or "503"
+    except OSError:
+        return "503"
+
+
+def place_order() -> Any:
+    """Place one order, commit it, and look at it once more, as views do."""
+    intent = request.get_json()["intent"]
+    note("run", intent=intent)
+    after_commit(lambda: note("after_commit", intent=intent))
+    order = Order(intent=intent, state="placed", reference=uuid.uuid4().hex)
+    db.session.add(order)
+    db.session.commit()
+    if meanwhile := current_app.config["MEANWHILE"]:
+        meanwhile()
+    word = pass_the_gate() if "X-Gate" in request.headers else request.headers.get("X-Answer", "201")
+    die_at("view")
+    if word == "raise":
+        raise RuntimeError("the view was told to fail")
+    if word == "look":
+        word = "201" if db.session.get(Order, order.number, populate_existing=True) else "404"
+    if not word.startswith("2"):
+        return {"error": "no order was placed"}, int(word)
+    if "X-No-More" not in request.headers:
+        order.state = "confirmed"
+        db.session.commit()
+        return {"order": order.reference, "state": order.state}, int(word)
+    return {"order": "one"}, int(word)
+
+
+def process() -> dict[str, object]:
+    """Say who is serving, and which threads it has."""
+    return {"pid": os.getpid(), "threads": sorted(thread.name for thread in threading.enumerate())}
+
+
+def make_app(url: str, *, ledger: Path | None = None, gate: int = 0, engine: Any = None, **settings: Any) -> Flask:
+    """Make the app on a database; its tables must be there. Settings are the extension's, without their prefix."""
+    app = Flask(__name__)
+    app.config.update({f"IDEMPOTENCY_{name}": value for name, value in settings.items()})
+    app.config.update(SQLALCHEMY_DATABASE_URI=url, LEDGER=ledger, GATE=gate, MEANWHILE=None)
+    app.config["SQLALCHEMY_ENGINE_OPTIONS"] = engine or {}
+    db.init_app(app)
+
+    @app.after_request
+    def after_ours(response: Response) -> Response:
+        """Registered before the extension, so it runs after it: the work is committed and the answer not yet sent."""
+        die_at("respond.before")
+        return response
+
+    Idempotency(app, db=db, scope=scopes.everyone)
+
+    @app.after_request
+    def before_ours(response: Response) -> Response:
+        """Registered after the extension, so it runs before it: the answer is made and nothing committed."""
+        die_at("finish.before_commit")
+        return response
+
+    app.add_url_rule("/orders", "order", place_order, methods=["POST"])
+    app.add_url_rule("/patient-orders", "patient_order", idempotent(in_flight="wait")(place_order), methods=["POST"])
+    app.add_url_rule("/process", "process", process)
+    _listen(app)
+    return app
+
+
+def _listen(app: Flask) -> None:
+    """Write down every signal; die at those that this request names."""
+
+    def heard(name: str, **facts: object) -> None:
+        if not has_request_context():
+            return
+        note(name, intent=request.headers.get("Idempotency-Key"), **facts)
+        if seam := {"claimed": "claim.after", "completed": "finish.after_commit"}.get(name):
+            die_at(seam)
+
+    for name in "claimed replayed refused completed released claim_lost".split():
+        listener = lambda sender, name=name, **facts: heard(name, **facts)  # noqa: E731  # one for each name
+        getattr(signals, name).connect(listener, app, weak=False)
+
+
+def create_app() -> Flask:
+    """Make the app as the environment says; for gunicorn."""
+    ledger, gate = Path(os.environ["GUARDED_LEDGER"]), int(os.environ["GUARDED_GATE"])
+    engine, settings = json.loads(os.environ.get("ORDERS_ENGINE", "{}")), json.loads(os.environ["GUARDED_SETTINGS"])
+    return make_app(os.environ["GUARDED_STORE"], ledger=ledger, gate=gate, engine=engine, **settings)

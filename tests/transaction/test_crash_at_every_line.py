@@ -1,0 +1,221 @@
+"""Death at every line that a request executes, of the package and of the view: orders and records always agree."""
+
+import gc
+import json
+import logging
+import os
+import random
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+import flask_idempotency
+from tests.apps import orders
+from tests.transaction.faults import ONE, Books, Shop, is_first, is_replay, make_tables, opened
+
+PACKAGE, VIEW = str(Path(flask_idempotency.__file__).parent) + os.sep, orders.__file__
+DIED, LIVED = 137, 0
+EVERY = 1 if os.environ.get("TEST_LONG") == "1" else 10  # on PostgreSQL a position costs a new connection or three
+LEAST = 200  # lines of one request; fewer would mean that the tracer is blind
+
+
+class Lines:
+    """A tracer that counts the lines of package and view, and does something at one of them."""
+
+    def __init__(self, at: int = 0, act: Callable[[], object] = lambda: None) -> None:
+        self._at, self._act = at, act
+        self.seen: list[tuple[str, int]] = []
+
+    def __call__(self, frame: FrameType, event: str, _: Any) -> Any:
+        path = frame.f_code.co_filename
+        if path != VIEW and not path.startswith(PACKAGE):
+            return None
+        if event == "line":
+            self.seen.append((path, frame.f_lineno))
+            if len(self.seen) == self._at:
+                self._act()
+        return self
+
+    def __enter__(self) -> "Lines":
+        sys.settrace(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.settrace(None)
+
+
+def in_child(act: Callable[[], object]) -> tuple[int, Any]:
+    """Do something in a forked copy of this process; give its exit code, and what it returned if it came to that."""
+    hear, say = os.pipe()
+    with warnings.catch_warnings():
+        # Newer Pythons warn of threads, of which a test runner may have some. The child uses none of them.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if child == 0:
+        code = 1
+        logging.disable()  # the test runner would keep every traceback, and with it what its frames hold
+        try:
+            os.write(say, json.dumps(act()).encode())
+            code = LIVED
+        except BaseException as error:  # noqa: BLE001  # told to the parent, whose test then fails
+            os.write(say, json.dumps(repr(error)).encode())
+        finally:
+            os._exit(code)  # nothing of pytest's may run twice
+    os.close(say)
+    with os.fdopen(hear) as told:
+        text = told.read()
+    _, status = os.waitpid(child, 0)
+    return os.waitstatus_to_exitcode(status), json.loads(text) if text else None
+
+
+class Trial:
+    """A database, an app that is only ever used in forked children, and another that retries after them."""
+
+    def __init__(self, url: str, mortal: Shop, survivor: Shop) -> None:
+        self.books, self._mortal, self._survivor = Books(url), mortal, survivor
+        survivor.order("warm")  # what is loaded once, such as statements, is loaded here: the children inherit it
+        survivor.close()
+        code, seen = in_child(self._trace)
+        assert code == LIVED, seen
+        self.seen: list[tuple[str, int]] = [(path, line) for path, line in seen]  # in order, repetitions included
+
+    def _trace(self) -> list[tuple[str, int]]:
+        with Lines() as lines:
+            answer = self._mortal.order("traced")
+        assert is_first(answer), answer.data
+        return lines.seen
+
+    def die_at_each(self, positions: range) -> list[bool]:
+        """Die at one position after the other; say of each whether the work was done by then."""
+        return [self._named(position, self.die_at) for position in positions]
+
+    def raise_at_each(self, positions: range, error: type[BaseException]) -> list[bool]:
+        """Raise at one position after the other; say of each whether the work was done by then."""
+        return [self._named(position, self.raise_at, error) for position in positions]
+
+    def die_at(self, position: int) -> bool:
+        """Die there, and retry as a client would."""
+        key = f"died-{position}"
+
+        def act() -> None:
+            with Lines(position, lambda: os._exit(DIED)):
+                self._mortal.order(key)
+
+        code, told = in_child(act)
+        assert code == DIED, told
+        return self._retry(key)
+
+    def raise_at(self, position: int, error: type[BaseException]) -> bool:
+        """Raise there. What was answered is true, and the same process serves the retry."""
+        key = f"raised-{error.__name__}-{position}"
+
+        def fail() -> None:
+            raise error
+
+        def act() -> list[Any]:
+            answered = None
+            try:
+                with Lines(position, fail) as lines:
+                    answered = self._mortal.order(key).status_code
+            except error:
+                pass
+            assert len(lines.seen) >= position
+            gc.collect()  # a traceback may hold the connection; in a server the next requests make it go away
+            found, again = self.books.of(key), self._mortal.order(key)
+            return [answered, found.agrees, found.orders, again.status_code, is_replay(again)]
+
+        code, told = in_child(act)
+        assert code == LIVED, told
+        answered, agreed, done, status, was_replayed = told
+        assert answered in (None, 201, 500, 503)
+        assert agreed
+        assert done or answered != 201
+        # What breaks while an answer is taken down leaves it finished without its body: done all the same.
+        assert (status, was_replayed) == (201, bool(done)) or (status, done) == (410, 1)
+        return self._retry(key, status) and bool(done)
+
+    def _retry(self, key: str, status: int = 201) -> bool:
+        found = self.books.of(key)
+        *_, retried = self._survivor.order_until_definitive(key, status)
+        again = self._survivor.order(key)
+        self._survivor.close()  # no connection may be inherited by the next child
+
+        assert found.agrees, found
+        assert self.books.of(key) == ONE
+        if found == ONE and status == 201:
+            assert is_replay(retried)
+        assert is_replay(again) or status == 410
+        assert (again.status_code, again.data) == (status, retried.data)
+        return found == ONE
+
+    def _named(self, position: int, check: Callable[..., bool], *details: Any) -> bool:
+        try:
+            return check(position, *details)
+        except AssertionError as error:
+            path, line = self.seen[position - 1]
+            error.add_note(f"at position {position} of {len(self.seen)}: {path}:{line}")
+            raise
+
+
+def sample(positions: int, every: int) -> range:
+    """Every n-th position, from one that the seed chooses."""
+    chosen = random.Random(os.environ.get("TEST_SEED", "0"))
+    return range(1 + chosen.randrange(every), positions + 1, every)
+
+
+@pytest.fixture
+def sqlite_trial(tmp_path: Path) -> Iterator[Trial]:
+    yield from trial_on(f"sqlite:///{tmp_path / 'orders.db'}")
+
+
+@pytest.fixture
+def postgres_trial(postgres_url: str) -> Iterator[Trial]:
+    yield from trial_on(postgres_url)
+
+
+def trial_on(url: str) -> Iterator[Trial]:
+    make_tables(url)
+    before = sys.gettrace()
+    with opened(url) as mortal, opened(url) as survivor:
+        gc.freeze()  # or each child would copy the memory that its first collection walks through
+        yield Trial(url, mortal, survivor)
+        gc.unfreeze()
+    sys.settrace(before)
+
+
+def test_after_death_at_every_line_there_is_one_order_and_one_answer_on_sqlite(sqlite_trial):
+    positions = range(1, len(sqlite_trial.seen) + 1)
+
+    done = sqlite_trial.die_at_each(positions)
+
+    assert len(done) > LEAST
+    assert {path for path, _ in sqlite_trial.seen} > {VIEW, f"{PACKAGE}transaction.py", f"{PACKAGE}extension.py"}
+    assert done == sorted(done)  # undone up to the line that commits, and done from there on
+    assert set(done) == {False, True}
+
+
+@pytest.mark.timeout(1800)  # the long run
+def test_after_death_at_a_line_there_is_one_order_and_one_answer_on_postgresql(postgres_trial):
+    positions = sample(len(postgres_trial.seen), EVERY)
+
+    done = postgres_trial.die_at_each(positions)
+
+    assert len(postgres_trial.seen) > LEAST
+    assert len(done) >= len(postgres_trial.seen) // EVERY
+    assert set(done) == {False, True}
+
+
+@pytest.mark.timeout(1800)  # the long run
+@pytest.mark.parametrize("error", [SystemExit, RuntimeError])
+def test_after_an_exception_at_a_line_there_is_one_order_and_one_answer(sqlite_trial, error):
+    positions = sample(len(sqlite_trial.seen), EVERY)
+
+    done = sqlite_trial.raise_at_each(positions, error)
+
+    assert len(done) >= len(sqlite_trial.seen) // EVERY
+    assert set(done) == {False, True}
