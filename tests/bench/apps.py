@@ -1,11 +1,12 @@
-"""The same one-insert view twice, unprotected and protected, and the ways to call it."""
+"""One view that inserts an order: unprotected, under each guard, and the one request that is made to it."""
 
 import io
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from uuid import uuid4
+from typing import Any
 
 from flask import Flask, request
 from flask_sqlalchemy import SQLAlchemy
@@ -18,18 +19,20 @@ BODY = json.dumps({"product": "lamp", "amount": 2, "note": "leave it at the door
 
 @dataclass(frozen=True)
 class Case:
-    """One way to make the request, and what it may cost of an unprotected one (None: it is the measure)."""
+    """One way to make the request, and what it may cost: as a ratio to an unprotected one, and in further commits."""
 
     name: str
     call: Callable[[], None]
-    target: float | None
+    target: float | None = None  # None: nothing was promised
+    extra_commits: int | None = None
     prepare: Callable[[], object] = lambda: None  # done before each call, and not measured
 
 
-def make_app(url: str, *, protected: bool) -> Flask:
-    """An ordinary Flask-SQLAlchemy app; the extension is the only difference."""
-    app = Flask(__name__)
+def make_shop(url: str, **engine_options: Any) -> tuple[Flask, SQLAlchemy, type[Any]]:
+    """An ordinary Flask-SQLAlchemy app with a table of orders, and no view yet."""
+    app = Flask("shop")
     app.config["SQLALCHEMY_DATABASE_URI"] = url
+    app.config["SQLALCHEMY_ENGINE_OPTIONS"] = engine_options
     db = SQLAlchemy(app)
 
     class Order(db.Model):  # type: ignore[name-defined]  # Flask-SQLAlchemy's base is made at run time
@@ -38,40 +41,50 @@ def make_app(url: str, *, protected: bool) -> Flask:
         amount: Mapped[int]
         note: Mapped[str]
 
+    return app, db, Order
+
+
+def make_app(
+    url: str, guard: str | None = None, scope: Callable[[], str] = scopes.everyone, **engine_options: Any
+) -> Flask:
+    """The shop with its view; the extension is the only difference."""
+    app, db, order_class = make_shop(url, **engine_options)
+
     @app.post("/orders")
     def create_order() -> tuple[dict[str, int], int]:
-        order = Order(**request.get_json())
+        order = order_class(**request.get_json())
         db.session.add(order)
         db.session.commit()
         return {"id": order.id}, 201
 
     with app.app_context():
         db.create_all()
-    if protected:
-        stores.open_store(url).create()
-        app.config["IDEMPOTENCY_STORE"] = url
-        Idempotency(app, scope=scopes.everyone)
+    if guard is not None:
+        create_table(url)
+        app.config["IDEMPOTENCY_GUARD"] = guard
+        Idempotency(app, db=db, scope=scope)
     return app
 
 
-def make_cases(url: str) -> list[Case]:
-    """The unprotected request first; the others are compared to it."""
-    plain, protected = make_app(url, protected=False), make_app(url, protected=True)
-    elsewhere = make_app(url, protected=True)  # a store of its own, as another worker has it
-    again, finished = str(uuid4()), list[str]()
-    post(protected, again)
+def create_table(url: str) -> None:
+    """Make the table of records, as `flask idempotency init` does."""
+    store = stores.open_store(url)
+    store.create()
+    store.close()
 
-    def finish_elsewhere() -> None:
-        finished.append(str(uuid4()))
-        post(elsewhere, finished[-1])
 
-    return [
-        Case("unprotected", lambda: post(plain), None),
-        Case("no key", lambda: post(protected), 1.02),
-        Case("lease guard, first run", lambda: post(protected, str(uuid4())), 1.60),
-        Case("replay, first in a worker", lambda: post(protected, finished.pop()), 0.50, finish_elsewhere),
-        Case("replay, again", lambda: post(protected, again), 0.50),
-    ]
+@contextmanager
+def closing(*apps: Flask) -> Iterator[None]:
+    """End the apps' threads and connections while their server still runs."""
+    try:
+        yield
+    finally:
+        for app in apps:
+            if "idempotency" in app.extensions:
+                app.extensions["idempotency"].housekeeper.stop()
+                app.extensions["idempotency"].store.close()
+            with app.app_context():
+                app.extensions["sqlalchemy"].engine.dispose()
 
 
 def post(app: Flask, key: str | None = None) -> None:

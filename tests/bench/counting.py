@@ -1,7 +1,9 @@
 """What one request makes the database do, counted where it is done."""
 
 import sqlite3
-from collections.abc import Callable
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +14,7 @@ from sqlalchemy.pool import Pool
 from tests.fixtures.postgres import PostgresServer
 
 REQUESTS = 20  # enough for a mean; the counts hardly vary
+COUNTABLE = {"log_statement": "all", "autovacuum": "off"}  # a server's settings: nobody else is to commit meanwhile
 
 
 @dataclass(frozen=True)
@@ -22,41 +25,59 @@ class Count:
     commits: float
 
 
-def count_postgres(server: PostgresServer, database: str) -> Callable[[Callable[[], None]], Count]:
-    """Count by the server's log and by the transaction numbers it gave out."""
+Counter = Callable[[Callable[[], None]], Count]
+
+
+def count_postgres(server: PostgresServer, database: str) -> Counter:
+    """Count statements by the server's log, and commits by its WAL.
+
+    The WAL has one COMMIT record for each transaction that wrote something, whatever savepoints it had.
+    """
 
     def count(call: Callable[[], None]) -> Count:
         with psycopg.connect(server.url(database, driver="postgresql"), autocommit=True) as connection:
-            number = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint"
-            before, log = connection.execute(number).fetchone(), server.log()
+            start, log = _wal_end(connection), server.log()
             for _ in range(REQUESTS):
                 call()
-            after, sent = connection.execute(number).fetchone(), server.log()[len(log) :]
-        assert before is not None
-        assert after is not None
+            end, sent = _wal_end(connection), server.log()[len(log) :]
         statements = sent.count("LOG:  statement: ") + sent.count("LOG:  execute ") - 1  # the last is our own
-        return Count(statements / REQUESTS, (after[0] - before[0]) / REQUESTS)
+        return Count(statements / REQUESTS, _commits(server, start, end) / REQUESTS)
 
     return count
 
 
-class SqliteCounter:
-    """Counts by the library's trace of every connection made while it listens."""
+def _wal_end(connection: psycopg.Connection[Any]) -> str:
+    row = connection.execute("SELECT pg_current_wal_flush_lsn()::text").fetchone()
+    assert row is not None
+    return str(row[0])
 
-    def __init__(self) -> None:
-        self._statements: list[str] = []
-        event.listen(Pool, "connect", self._trace)
 
-    def __call__(self, call: Callable[[], None]) -> Count:
-        """Count what *call* does."""
-        self._statements.clear()
+def _commits(server: PostgresServer, start: str, end: str) -> int:
+    if start == end:
+        return 0
+    arguments = ["--path", str(server.data / "pg_wal"), "--start", start, "--end", end, "--rmgr", "Transaction"]
+    dump = subprocess.run([server.bindir / "pg_waldump", *arguments], capture_output=True, check=True, text=True)
+    return dump.stdout.count("desc: COMMIT ")
+
+
+@contextmanager
+def sqlite_counter() -> Iterator[Counter]:
+    """Count by the library's trace of every connection that is made meanwhile."""
+    statements: list[str] = []
+
+    def trace(connection: Any, _: object) -> None:
+        assert isinstance(connection, sqlite3.Connection)
+        connection.set_trace_callback(statements.append)
+
+    def count(call: Callable[[], None]) -> Count:
+        statements.clear()
         for _ in range(REQUESTS):
             call()
-        return Count(
-            len(self._statements) / REQUESTS,
-            sum(each.startswith("COMMIT") for each in self._statements) / REQUESTS,
-        )
+        commits = sum(each.startswith("COMMIT") for each in statements)
+        return Count(len(statements) / REQUESTS, commits / REQUESTS)
 
-    def _trace(self, connection: Any, _: object) -> None:
-        assert isinstance(connection, sqlite3.Connection)
-        connection.set_trace_callback(self._statements.append)
+    event.listen(Pool, "connect", trace)
+    try:
+        yield count
+    finally:
+        event.remove(Pool, "connect", trace)
