@@ -5,7 +5,7 @@ withheld: what it commits is kept by a savepoint, what it rolls back goes back t
 """
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, cast
@@ -26,6 +26,7 @@ from flask_idempotency.core.snapshot import Answer, NotKept
 from flask_idempotency.errors import ClaimLost, IdempotencyError, OutcomeUnknown, StoreUnavailable
 from flask_idempotency.http import exchange
 from flask_idempotency.http.reading import Reading
+from flask_idempotency.joint import Joint
 from flask_idempotency.policy import Policy
 from flask_idempotency.state import Database, State, session_factory
 from flask_idempotency.stores import TransactionalStore
@@ -154,7 +155,7 @@ class Work:
         return self._join(session, self._idle_connection())
 
     def _join(self, session: Session, connection: Connection) -> Connection:
-        session.work = self  # type: ignore[attr-defined]  # only sessions that can be joined come here
+        session.idempotency_work = self  # type: ignore[attr-defined]  # only sessions that can be joined come here
         self._sessions[session] = connection
         return connection
 
@@ -207,7 +208,7 @@ class Work:
         self._is_open = False
         _OPEN.discard(id(self))
         for session in list(self._sessions):
-            session.work = None  # type: ignore[attr-defined]  # as above
+            session.idempotency_work = None  # type: ignore[attr-defined]  # as above
             transaction = session.get_transaction()
             if transaction is None:
                 continue
@@ -280,88 +281,27 @@ class Work:
         raise ClaimLost
 
 
-class Joint:
-    """What SQLAlchemy takes for its pooled connection while a request runs: the ends of transactions are withheld.
-
-    What the view commits is kept by a savepoint, but only when something comes after it that might be rolled back.
-    """
-
-    def __init__(self, pooled: PoolProxiedConnection, keep: Callable[[], None], undo: Callable[[], None]) -> None:
-        self._pooled, self._keep, self._undo = pooled, keep, undo
-        self.is_used = False  # something was done that a commit would keep and a rollback undo
-        self.has_kept = False  # something was committed
-        self.ignores_begin = False  # the app begins by hand, where its driver does not
-        self._to_keep = False  # something was committed, and has no savepoint yet
-        self.to_undo = False  # something was rolled back, and is not undone yet
-        self.is_refreshing = False  # an object is read again: if that fails the request does, and needs no savepoint
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._pooled, name)
-
-    def cursor(self, *args: Any, **options: Any) -> Any:
-        """Give a cursor, whose statements are part of the work."""
-        if self.to_undo:
-            self.to_undo = False
-            self._undo()
-        if not self.is_refreshing:
-            if self._to_keep:
-                self._to_keep = False
-                self._keep()
-            self.is_used = True
-        cursor = self._pooled.cursor(*args, **options)
-        return _WithoutBegin(cursor) if self.ignores_begin else cursor
-
-    def commit(self) -> None:
-        """Keep what was done."""
-        if self.is_used:
-            self._to_keep, self.has_kept, self.is_used = True, True, False
-
-    def rollback(self) -> None:
-        """Undo what was done since the last commit."""
-        self.to_undo, self.is_used = self.to_undo or self.is_used, False
-
-    def close(self) -> None:
-        """Stay open: the claim is on it."""
-
-    def _close_special(self, transaction_reset: bool = False) -> None:
-        """Stay open, here too: SQLAlchemy's other way to close."""
-
-
-class _WithoutBegin:
-    """A cursor that takes no BEGIN: the transaction has begun."""
-
-    def __init__(self, cursor: Any) -> None:
-        self._cursor = cursor
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._cursor, name)
-
-    def execute(self, statement: str, *args: Any) -> Any:
-        """Execute everything else."""
-        return self if statement.lstrip()[:5].upper() == "BEGIN" else self._cursor.execute(statement, *args)
-
-
 class Joining:
     """Mixed into an app's session class: during protected work, the default database is the work's connection."""
 
-    work: Work | None = None  # what it is joined to, for as long as it is
+    idempotency_work: Work | None = None  # what it is joined to, for as long as it is
 
     def get_bind(self, *args: Any, **options: Any) -> Engine | Connection:
         """Find the bind as ever, and then look whether there is work on it."""
         bind: Engine | Connection = super().get_bind(*args, **options)  # type: ignore[misc]  # a session is beside us
-        work = self.work or current_work()
+        work = self.idempotency_work or current_work()
         return bind if work is None else work.bind_for(cast(Session, self), bind)
 
     def execute(self, *args: Any, **options: Any) -> Any:
         """Execute as ever, and let the work know when an object is only read again, as after every commit."""
-        if self.work is None:
+        if self.idempotency_work is None:
             return super().execute(*args, **options)  # type: ignore[misc]  # as above
         given = options.get("execution_options") or {}
         load = given.get("_sa_orm_load_options")  # if it is renamed one day, we will only be slower
         session = cast(Session, self)
         takes_lock = getattr(args[0] if args else None, "_for_update_arg", None) is not None  # which it may not get
         is_refresh = getattr(load, "_refresh_state", None) is not None and not takes_lock
-        with self.work.refreshing(is_refresh and not (session.new or session.dirty or session.deleted)):
+        with self.idempotency_work.refreshing(is_refresh and not (session.new or session.dirty or session.deleted)):
             return super().execute(*args, **options)  # type: ignore[misc]  # as above
 
 
