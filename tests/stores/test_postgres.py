@@ -18,6 +18,7 @@ from flask_idempotency.core.snapshot import Snapshot
 from flask_idempotency.errors import ConfigError, OutcomeUnknown, StoreUnavailable
 from flask_idempotency.stores import open_store
 from flask_idempotency.stores import postgres as module
+from flask_idempotency.stores.pipeline import converse
 from flask_idempotency.stores.postgres import PostgresStore, driver_of
 from flask_idempotency.stores.sql import load_statement
 from flask_idempotency.testing import LEASE, MOMENT, RETENTION, make_asked
@@ -413,6 +414,27 @@ def test_a_replay_does_not_wait_for_a_row_that_somebody_holds(store: PostgresSto
         pass
 
     assert isinstance(given[0], Settled)
+
+
+def test_a_key_that_comes_again_is_only_read(store: PostgresStore, monkeypatch: pytest.MonkeyPatch):
+    store.complete(claimed(store.claim(make_asked(), LEASE)), DONE, RETENTION)
+    fresh, statements = PostgresStore(store._engine), list[str]()  # as another process has it
+    monkeypatch.setattr(
+        module,
+        "converse",
+        lambda connection, messages, *args, **options: (
+            statements.extend(text.split()[0] for text, _ in messages),
+            converse(connection, messages, *args, **options),
+        )[1],
+    )
+
+    replays = []
+    for _ in range(3):
+        statements.clear()
+        assert isinstance(fresh.claim(make_asked(), LEASE), Settled)
+        replays.append(list(statements))
+
+    assert replays == [["INSERT", "SELECT"], ["SELECT"], ["SELECT"]]
 
 
 # -- prepared statements ---------------------------------------------------------------------------------------------

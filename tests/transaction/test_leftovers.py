@@ -568,3 +568,18 @@ def test_a_session_that_was_made_before_the_extension_came_is_refused_with_advic
     with pytest.raises(IdempotencyError, match="cannot be joined; call init_app before"):
         shop.send()
     session.close()
+
+
+def test_a_key_that_comes_again_needs_none_of_the_app_s_connections(make_shop):
+    shop = make_shop(engine={"pool_size": 1, "max_overflow": 0, "pool_timeout": 0.1})
+    shop.begin()
+    shop.serve(lambda: ("made", 201))
+    shop.send()
+    met_before = shop.send()
+
+    with shop.engine.connect():
+        again, another = shop.send(), shop.send(key="another")
+
+    assert again.data == met_before.data
+    assert again.headers[REPLAYED] == "true"
+    assert another.status_code == 503
