@@ -9,14 +9,10 @@ from flask_idempotency.core.lifecycle import State
 from tests.apps.guarded_outside import is_conflict, is_definitive, is_first, is_replay, standing
 from tests.fixtures.processes import eventually, race
 from tests.fixtures.proxy import Proxy
+from tests.stores.worlds import sent
 
 LEASE = 4  # seconds; what is shown here takes one or two, also on a busy machine
-CLAIM, RENEW, COMPLETE, RELEASE = (
-    b"INSERT INTO idempotency_record",
-    b"SET lease_until = clock_timestamp() +",
-    b"SET state = 'finished'",
-    b"token = NULL",
-)
+CLAIM, RENEW, COMPLETE, RELEASE = map(sent, ("claim", "renew", "complete", "release"))
 CUTS = pytest.mark.parametrize("cut", ["cut_before", "cut_after"])
 
 

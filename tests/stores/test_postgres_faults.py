@@ -24,14 +24,14 @@ from tests.fixtures.postgres import PostgresServer
 from tests.fixtures.processes import eventually, free_port
 from tests.fixtures.proxy import Proxy
 from tests.stores.others import meanwhile
-from tests.stores.worlds import SqlWorld, claimed, plain
+from tests.stores.worlds import SqlWorld, claimed, plain, sent
 
 DONE = Snapshot(201, (("Location", "/orders/1"),), b"done")
 OTHER = Snapshot(200, (), b"another answer")
 
 # What only the statement of this verb says.
-CLAIM, TAKE_OVER, COMPLETE = b"ON CONFLICT (id) DO NOTHING", b"r.expires_at <=", b"SET state = 'finished'"
-RENEW, RELEASE, FIND, REAP = b"SET lease_until = clock_timestamp() + ", b"token = NULL", b"WHERE id = ", b"SKIP LOCKED"
+CLAIM, TAKE_OVER, COMPLETE = map(sent, ("claim", "take_over", "complete"))
+RENEW, RELEASE, FIND, REAP = map(sent, ("renew", "release", "find", "reap"))
 
 
 @pytest.fixture

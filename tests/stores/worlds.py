@@ -2,7 +2,7 @@
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -12,7 +12,8 @@ from unittest import mock
 from flask_idempotency.core.record import Claim
 from flask_idempotency.stores import Store
 from flask_idempotency.stores.memory import MemoryStore
-from flask_idempotency.stores.sql import SqlStore
+from flask_idempotency.stores.pipeline import _numbered
+from flask_idempotency.stores.sql import SqlStore, load_statement
 
 HAIR = timedelta(milliseconds=2)  # SQLite's clock counts in milliseconds, and its times are rounded
 
@@ -105,6 +106,12 @@ def claimed(found: object) -> Claim:
     """The claim that a call gave, which it must have."""
     assert isinstance(found, Claim), f"expected a claim, got {found}"
     return found
+
+
+def sent(verb: str) -> Callable[[bytes], bool]:
+    """Recognise one of the store's statements on the wire to PostgreSQL, by its words or by its name once prepared."""
+    statement, _, name = _numbered(load_statement("postgres", verb, "%(NAME)s"))
+    return lambda piece: statement in piece or name in piece
 
 
 def plain(store: SqlStore) -> str:
