@@ -25,7 +25,7 @@ POOL_SIZE = 15  # connections at most for each process; they are made when they 
 POOL_TIMEOUT = 5  # seconds, for the same reason
 DOUBT_TIMEOUT = timedelta(seconds=2)  # for a transaction whose end is in doubt: most have ended already
 _IS_DIRECT = "idempotency_is_direct"
-A_MOMENT = timedelta(milliseconds=50)
+A_MOMENT = timedelta(milliseconds=150)  # longer than a busy server takes to give back one lock after the other
 _RELEASE: Message = (f"RELEASE SAVEPOINT {KEPT}", {})
 _UNDO: Message = (f"ROLLBACK TO SAVEPOINT {KEPT}", {})
 WAITED_LONG_ENOUGH = ("55P03", "57014")  # our own bound, or the role's
