@@ -75,7 +75,7 @@ def test_an_ended_lease_is_not_renewed(serve, records):
 
 
 def test_renewal_needs_our_token(records):
-    asked = Asked(RecordId(bytes(32)), Scope("everyone"), "POST", "/orders", Fingerprint(1, bytes(32)))
+    asked = Asked(RecordId(bytes(32)), Scope("everyone"), "POST", "/orders", Fingerprint(1, bytes(15)))
     zombie = records.claim(asked, timedelta(milliseconds=1))
     owner = eventually(lambda: isinstance(found := records.claim(asked, timedelta(minutes=1)), Claim) and found)
     before = lease_of(records).lease_until

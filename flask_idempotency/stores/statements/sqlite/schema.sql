@@ -5,7 +5,7 @@ CREATE TABLE IF NOT EXISTS idempotency_record (
     scope       TEXT    NOT NULL,
     method      TEXT    NOT NULL,
     path        TEXT    NOT NULL,
-    fingerprint BLOB    NOT NULL CHECK (length(fingerprint) = 33),
+    fingerprint BLOB    NOT NULL CHECK (length(fingerprint) = 16),
     state       TEXT    NOT NULL CHECK (state IN ('running', 'finished', 'quarantined')),
     token       BLOB,
     attempt     INTEGER NOT NULL,
