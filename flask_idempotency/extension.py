@@ -31,6 +31,7 @@ from flask_idempotency.http.capture import is_kept, mark_first, restore, take_do
 from flask_idempotency.http.exchange import Attempt, Exchange, Made
 from flask_idempotency.http.forms import idempotency_field
 from flask_idempotency.http.reading import Reading, may_have_key, read
+from flask_idempotency.joining import join
 from flask_idempotency.policy import (
     DEFAULT,
     EXEMPT,
@@ -85,7 +86,7 @@ class Idempotency:
         scope = self._scope if scope is None else scope
         state = app.extensions[NAME] = make_state(app, db, store, scope)
         if state.given_database is not None:
-            transaction.join(state.given_database)
+            join(state.given_database)
             if app.debug:
                 outgoing.watch()
         app.url_value_preprocessor(_listen)

@@ -14,6 +14,7 @@ from flask_idempotency.core.reference import reference_of
 from flask_idempotency.core.snapshot import Answer, NotKept
 from flask_idempotency.errors import ClaimLost, OutcomeUnknown, RequestInFlight
 from flask_idempotency.http.reading import Reading
+from flask_idempotency.joining import Work
 from flask_idempotency.policy import Policy
 from flask_idempotency.state import State
 from flask_idempotency.stores import Store
@@ -56,6 +57,7 @@ class Held:
 
     def __init__(self, state: State, policy: Policy, claim: Claim) -> None:
         self.claim = claim
+        self.work: Work | None = None  # the phase that is being carried out
         self._state, self._policy = state, policy
 
     def begin(self) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from flask import request
 
-from flask_idempotency.transaction import current_work
+from flask_idempotency.joining import current_work
 
 CLIENTS = frozenset({"http", "urllib", "urllib3", "requests", "httpx", "httpcore", "aiohttp", "httplib2", "tornado"})
 

@@ -31,6 +31,10 @@ class Made:
 class Attempt(Protocol):
     """A run under a claim, held by one of the guards. It ends by one of the last two, once."""
 
+    @property
+    def work(self) -> object:
+        """The transaction that the app's sessions take part in now, if there is one."""
+
     def begin(self) -> None:
         """Look after the claim while the view runs."""
 

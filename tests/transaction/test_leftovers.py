@@ -13,7 +13,8 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from flask_idempotency import idempotent
 from flask_idempotency.errors import IdempotencyError
-from flask_idempotency.transaction import Joint, Work
+from flask_idempotency.joint import Joint
+from flask_idempotency.transaction import Entered
 from tests.transaction.conftest import Shop, make_database
 
 REPLAYED = "Idempotent-Replayed"
@@ -499,7 +500,7 @@ def test_no_session_or_work_is_kept_alive_by_a_request(shop):
     gc.collect()
 
     assert [session() for session in seen] == [None]
-    assert [each for each in gc.get_objects() if type(each) in (Work, Joint)] == []
+    assert [each for each in gc.get_objects() if type(each) in (Entered, Joint)] == []
 
 
 # -- several apps ------------------------------------------------------------------------------------------------------
