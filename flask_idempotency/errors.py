@@ -3,6 +3,7 @@
 IdempotencyError
 ├── ConfigError                the app is set up wrongly: correct the setting the sentence names
 ├── ClaimLost                  someone took over: roll back, answer like any duplicate
+├── NeedsPerson                raised by your own call of a foreign system: only a person can settle this
 ├── WorkRefused                the database will not commit what the view did: correct the view
 └── RequestRefused             an HTTPException; an app may register an error handler for it
     ├── KeyInvalid 400         the key is malformed: send a well-formed one
@@ -14,7 +15,9 @@ IdempotencyError
     ├── Quarantined 409        only a person can say what happened: ask support, quote the reference
     ├── BodyNotKept 410        it is done, its answer was not kept: do not repeat it
     ├── StoreUnavailable 503   nothing was run: retry with the same key
-    └── OutcomeUnknown 503     it may have run: retry with the same key
+    ├── OutcomeUnknown 503     it may have run: retry with the same key
+    │   └── NoEffect           raised by your own call of a foreign system: certainly nothing happened there
+    └── CheckpointUnknown 503  it was begun by another version: retry with the same key
 """
 
 from typing import ClassVar
@@ -36,6 +39,14 @@ class ClaimLost(IdempotencyError):
 
 class WorkRefused(IdempotencyError):
     """The database does not commit what the view did; nothing of it is left, and the answer it made is not given."""
+
+
+class NeedsPerson(IdempotencyError):
+    """Raise this in the call given to ``effect`` if only a person can say what happened; the record is quarantined."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
 
 
 class RequestRefused(IdempotencyError, HTTPException):
@@ -167,5 +178,28 @@ class OutcomeUnknown(RequestRefused):
     code = 503
     problem = "outcome-unknown"
     title = "It is not yet known whether the request took effect"
+    detail = "Send the same request with the same key later; do not make a new key."
+    retryable = True
+
+
+class NoEffect(OutcomeUnknown):
+    """Raise this in the call given to ``effect`` if the foreign system said that nothing happened, and nothing will.
+
+    The proof is stored, and the next attempt sends the effect anew, with a new key. A time-out proves nothing.
+    """
+
+    detail = "Nothing happened yet; send the same request with the same key later."
+
+    def __init__(self, proof: str) -> None:
+        super().__init__(retry_after=1)
+        self.proof = proof
+
+
+class CheckpointUnknown(RequestRefused):
+    """The request was begun by code with other phases; it is not begun again from its start."""
+
+    code = 503
+    problem = "checkpoint-unknown"
+    title = "The request was begun by another version"
     detail = "Send the same request with the same key later; do not make a new key."
     retryable = True

@@ -7,6 +7,7 @@ from datetime import datetime
 from enum import StrEnum
 
 TAKEOVERS = 5  # a request that brought down this many owners will bring down the next: a person must look
+TOO_MANY_TAKEOVERS = f"{TAKEOVERS + 1} owners in a row did not end it in their time"
 
 
 class State(StrEnum):
@@ -27,6 +28,8 @@ class Event(StrEnum):
     RELEASE = "release"
     COMPLETE = "complete"
     QUARANTINE = "quarantine"
+    RESOLVE = "resolve"
+    REOPEN = "reopen"
     EXPIRE = "expire"
 
 
@@ -36,7 +39,9 @@ TRANSITIONS = {
     (State.RUNNING, Event.RELEASE): State.RUNNING,  # by the owner: the lease ends; nothing is deleted
     (State.RUNNING, Event.TAKE_OVER): State.RUNNING,  # the lease passed or was ended: a new token
     (State.RUNNING, Event.COMPLETE): State.FINISHED,  # by the owner, late or not
-    (State.RUNNING, Event.QUARANTINE): State.QUARANTINED,  # too many owners died over it
+    (State.RUNNING, Event.QUARANTINE): State.QUARANTINED,  # too many owners died over it, or an effect is in doubt
+    (State.QUARANTINED, Event.RESOLVE): State.FINISHED,  # by a person, who gives the answer
+    (State.QUARANTINED, Event.REOPEN): State.RUNNING,  # by a person: the next attempt goes on
     (State.FINISHED, Event.EXPIRE): State.ABSENT,  # by the clock, whether the row was deleted or not
 }
 

@@ -51,6 +51,8 @@ class Record:
     attempt: int
     created_at: datetime
     condition: Running | Finished | Quarantined
+    point: str | None = None  # how far its run has come; None: no phase or effect was begun
+    reason: str | None = None  # what kept it from being finished, and what a person did about it
 
     @property
     def state(self) -> State:
@@ -88,6 +90,7 @@ class Claim:
     guard: Lease | Transaction
     attempt: int
     taken_over: bool
+    point: str | None = None  # where the record stands; every later write of a lease asks for it
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,11 @@ from datetime import timedelta
 from importlib import import_module
 from typing import Any, Protocol
 
+from sqlalchemy import Engine
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
+from flask_idempotency.core.checkpoint import Checkpoint
 from flask_idempotency.core.lifecycle import State
 from flask_idempotency.core.record import Asked, Busy, Claim, Record, Settled
 from flask_idempotency.core.reference import Reference
@@ -22,8 +24,9 @@ __all__ = ["Store", "TransactionalStore", "open_store"]
 
 
 class Store(Protocol):
-    """claim · renew, complete, release · find, browse, reap. The middle three act only on a claim that is still ours.
+    """claim · renew, checkpoint, complete, release, note, quarantine · find, browse, reap · resolve, reopen.
 
+    The second group acts only on a claim that is still ours, the last is for people.
     Every method raises StoreUnavailable when the store cannot be asked. Time is by the store's clock, not the caller's.
     """
 
@@ -59,6 +62,40 @@ class Store(Protocol):
 
     def release(self, claim: Claim) -> None:
         """End the lease and let the next request run at once. Deletes nothing; a claim no longer ours is left alone."""
+
+    def checkpoint(self, claim: Claim, made: Checkpoint) -> Claim:
+        """Write down how far a run has come, if the record stands where *claim* says; give the claim as it is then.
+
+        A checkpoint of the same name is replaced; an effect keeps the time of its first sending in a generation.
+        Raises ClaimLost, or OutcomeUnknown if it cannot be told whether it was written.
+        """
+
+    def checkpoints(self, record: RecordId) -> list[Checkpoint]:
+        """Read how far a run has come, in the order in which it went. A new epoch begins with none."""
+
+    def note(self, claim: Claim, reason: str) -> None:
+        """Say on the record why its owner cannot go on; a claim no longer ours is left alone."""
+
+    def quarantine(self, claim: Claim, reason: str) -> None:
+        """Give the record to a person. Raises ClaimLost if somebody took over."""
+
+    def resolve(self, record: RecordId, answer: Answer, retention: timedelta, remark: str) -> bool:
+        """Settle a quarantined record with a person's answer; False if it is not quarantined.
+
+        *remark* says who did it, and is added to the reason with the time.
+        """
+
+    def reopen(self, record: RecordId, remark: str, refuted: Collection[tuple[str, str]] = ()) -> bool:
+        """Let the next attempt go on with a quarantined record; False if it is not quarantined.
+
+        *refuted* names the effects that were sent and certainly did not happen, each with its proof.
+        """
+
+    def abandoned(self, age: timedelta, limit: int = 50) -> list[Record]:
+        """Read running records that nobody holds and whose request was stored more than *age* ago.
+
+        The one that was left first comes first, so that none keeps the others waiting.
+        """
 
     def find(self, record: RecordId) -> Record | None:
         """Read one record. Expired is absent."""
@@ -105,6 +142,34 @@ class TransactionalStore(Store, Protocol):
         StoreUnavailable if it could be tried again, WorkRefused if the database will not commit it. Raises
         OutcomeUnknown if it cannot be told; then ``look_again`` can.
         """
+
+    def fence(self, connection: Any, claim: Claim, made: Checkpoint, *, idle: timedelta) -> None:
+        """Begin the transaction of a phase: the record is moved on to *made* before anything else is done.
+
+        Raises ClaimLost, StoreUnavailable, or ThrownBack if it can be tried again at once.
+        """
+
+    def seal(self, connection: Any, claim: Claim, made: Checkpoint, *, undo: bool = False) -> None:
+        """Add the checkpoint of a phase and commit, after an ``undo`` if one is due.
+
+        Raises, after which nothing of the phase is left, ThrownBack, StoreUnavailable, or WorkRefused if the database
+        will not commit it. Raises OutcomeUnknown if it cannot be told; then ``stand`` can.
+        """
+
+    def stand(self, claim: Claim) -> str | None:
+        """Wait for a COMMIT in doubt, and say where the record stands.
+
+        Raises ClaimLost, or OutcomeUnknown if it takes too long.
+        """
+
+    def watch(self, engine: Engine) -> None:
+        """Be ready to answer ``has_written`` for the connections of an app's engine."""
+
+    def has_written(self, connection: Any) -> bool:
+        """Say whether the app has written something since it took this connection from its pool."""
+
+    def gives_way(self, error: BaseException) -> bool:
+        """Say whether an error of the driver, before any COMMIT, lets the whole phase be run again at once."""
 
     def leave(self, connection: Any) -> None:
         """Give up the right to run; a transaction that was open before ``enter`` stays open with all that was done."""

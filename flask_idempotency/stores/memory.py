@@ -1,13 +1,15 @@
 """Records in a dict behind a lock: for tests and for trying things out. They are the process's own and end with it."""
 
 import secrets
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from threading import Lock
 
+from flask_idempotency.core.checkpoint import REQUEST, Checkpoint, Kind, Progress
 from flask_idempotency.core.fingerprint import same
-from flask_idempotency.core.lifecycle import Event, State, after, is_expired, is_poison
+from flask_idempotency.core.lifecycle import TOO_MANY_TAKEOVERS, Event, State, after, is_expired, is_poison
 from flask_idempotency.core.record import Asked, Busy, Claim, Finished, Lease, Quarantined, Record, Running, Settled
 from flask_idempotency.core.reference import Reference, reference_of
 from flask_idempotency.core.scope import RecordId
@@ -27,6 +29,9 @@ class _Row:
     lease_until: datetime
     expires_at: datetime | None = None
     answer: Answer | None = None
+    point: str | None = None
+    reason: str | None = None
+    checkpoints: dict[str, tuple[Checkpoint, datetime]] = field(default_factory=dict)  # with the time of each
 
 
 class MemoryStore:
@@ -62,12 +67,12 @@ class MemoryStore:
             if (row.token is not None and row.lease_until > now) or not same(row.asked.fingerprint, asked.fingerprint):
                 return Busy(row.asked.fingerprint, row.lease_until - now)
             if row.token is not None and is_poison(row.attempt):
-                self._move(row, Event.QUARANTINE)
+                self._give_up(row, TOO_MANY_TAKEOVERS)
                 return Settled(self._record(row))
             taken_over = row.token is not None
             row.token, row.attempt, row.lease_until = token, row.attempt + taken_over, now + lease
             self._move(row, Event.TAKE_OVER)
-            return Claim(asked.id, Lease(token), row.attempt, taken_over)
+            return Claim(asked.id, Lease(token), row.attempt, taken_over, row.point)
 
     def renew(self, claim: Claim, lease: timedelta) -> None:
         """Let the lease run from now on."""
@@ -83,7 +88,10 @@ class MemoryStore:
             if row and row.state is State.FINISHED and row.token == claim.guard.token:
                 return
             row = self._ours(claim)
+            if row.point != claim.point:
+                raise ClaimLost
             row.answer, row.expires_at = answer, self._now() + retention
+            row.checkpoints.pop(REQUEST, None)
             self._move(row, Event.COMPLETE)
 
     def release(self, claim: Claim) -> None:
@@ -95,6 +103,78 @@ class MemoryStore:
                 return
             row.token, row.lease_until = None, self._now()
             self._move(row, Event.RELEASE)
+
+    def checkpoint(self, claim: Claim, made: Checkpoint) -> Claim:
+        """Write down how far a run has come."""
+        with self._lock:
+            row = self._ours(claim)
+            if row.point not in (claim.point, made.point):
+                raise ClaimLost
+            before, at = row.checkpoints.get(made.name, (None, self._now()))
+            if before and (before.generation != made.generation or before.state is Progress.VOID):
+                at = self._now()
+            row.point, row.checkpoints[made.name] = made.point, (made, at)
+            return replace(claim, point=made.point)
+
+    def checkpoints(self, record: RecordId) -> list[Checkpoint]:
+        """Read how far a run has come, in the order in which it went."""
+        with self._lock:
+            row, now = self._rows.get(record), self._now()
+            made = [] if row is None else [replace(each, age=now - at) for each, at in row.checkpoints.values()]
+            return sorted(made, key=lambda each: each.position)
+
+    def note(self, claim: Claim, reason: str) -> None:
+        """Say on the record why its owner cannot go on."""
+        with self._lock, suppress(ClaimLost):
+            row = self._ours(claim)
+            if not (row.reason or "").endswith(reason):
+                row.reason = "; ".join(filter(None, [row.reason, reason]))
+
+    def quarantine(self, claim: Claim, reason: str) -> None:
+        """Give the record to a person."""
+        with self._lock:
+            row = self._quarantined(claim.id)
+            if row is None or row.token != claim.guard.token:
+                self._give_up(self._ours(claim), reason)
+
+    def resolve(self, record: RecordId, answer: Answer, retention: timedelta, remark: str) -> bool:
+        """Settle a quarantined record with a person's answer."""
+        with self._lock:
+            row = self._quarantined(record)
+            if row is not None:
+                row.token = None  # it is nobody's answer but the person's
+                row.answer, row.expires_at, row.reason = answer, self._now() + retention, self._remarked(row, remark)
+                row.checkpoints.pop(REQUEST, None)
+                self._move(row, Event.RESOLVE)
+            return row is not None
+
+    def reopen(self, record: RecordId, remark: str, refuted: Collection[tuple[str, str]] = ()) -> bool:
+        """Let the next attempt go on with a quarantined record."""
+        with self._lock:
+            row, now = self._quarantined(record), self._now()
+            if row is not None:
+                for name, proof in refuted:
+                    sent, _ = row.checkpoints.get(name, (None, now))
+                    if sent and sent.kind is Kind.EFFECT and sent.state is Progress.SENT:
+                        void = replace(sent, state=Progress.VOID, generation=sent.generation + 1, result=proof)
+                        row.checkpoints[name] = (void, now)
+                row.token, row.attempt, row.lease_until, row.reason = None, 1, now, self._remarked(row, remark)
+                self._move(row, Event.REOPEN)
+            return row is not None
+
+    def abandoned(self, age: timedelta, limit: int = 50) -> list[Record]:
+        """Read requests that were left in the middle and can be gone on with."""
+        with self._lock:
+            now = self._now()
+            rows = [
+                row
+                for row in self._rows.values()
+                if row.state is State.RUNNING
+                and (row.token is None or row.lease_until <= now)
+                and (request := row.checkpoints.get(REQUEST))
+                and request[1] <= now - age
+            ]
+            return [self._record(row) for row in sorted(rows, key=lambda row: row.lease_until)[:limit]]
 
     def find(self, record: RecordId) -> Record | None:
         """Read one record. Expired is absent."""
@@ -133,6 +213,17 @@ class MemoryStore:
             raise ClaimLost
         return row
 
+    def _quarantined(self, record: RecordId) -> _Row | None:
+        row = self._rows.get(record)
+        return row if row and row.state is State.QUARANTINED else None
+
+    def _remarked(self, row: _Row, remark: str) -> str:
+        return f"{row.reason}; {remark} on {self._now():%Y-%m-%d %H:%M:%S} UTC"
+
+    def _give_up(self, row: _Row, reason: str) -> None:
+        row.reason = "; ".join(filter(None, [row.reason, reason]))
+        self._move(row, Event.QUARANTINE)
+
     def _move(self, row: _Row, event: Event) -> None:
         state = after(row.state, event)
         assert state is not None, f"{event} cannot happen to a {row.state} record"
@@ -147,7 +238,7 @@ class MemoryStore:
                 condition = Finished(row.token, answer, expires_at)
             case _:
                 condition = Quarantined()
-        return Record(row.asked, row.attempt, row.created_at, condition)
+        return Record(row.asked, row.attempt, row.created_at, condition, row.point, row.reason)
 
 
 def open_url(_: object) -> MemoryStore:

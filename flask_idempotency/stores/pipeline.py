@@ -10,26 +10,23 @@ from functools import lru_cache
 from hashlib import sha256
 from time import monotonic
 from typing import Any, cast
-from weakref import WeakKeyDictionary
 
-from psycopg import Connection, OperationalError, generators
+from psycopg import Connection, OperationalError, abc, generators
 from psycopg.adapt import PyFormat, Transformer
 from psycopg.errors import Diagnostic, error_from_result
 from psycopg.pq import ExecStatus, Format
 from psycopg.pq.abc import PGresult
 
+from flask_idempotency.stores.database import Message, Rows
+
 ANSWER_TIMEOUT = 5.0  # seconds: a dead server must become a 503 before the client gives up
 
-_PREPARED: WeakKeyDictionary[Connection[Any], set[bytes]] = WeakKeyDictionary()
-
-Rows = list[Sequence[Any]]
 Steps = Generator[Any, Any, list[PGresult]]
-Message = tuple[str, Mapping[str, object]]  # a statement with parameters like %(name)s, and their values
 
 
 @dataclass(frozen=True, slots=True)
 class Replies:
-    """What the server said to each statement, and of what it warned."""
+    """What the server said to each statement, and of what it warned. Read them before anybody else is let at it."""
 
     connection: Connection[Any]
     results: Sequence[PGresult]
@@ -46,9 +43,11 @@ class Replies:
         result = self.results[index]
         if not result.ntuples:
             return []
-        transformer = Transformer(self.connection)
+        transformer = _transformer(self.connection)
         transformer.set_pgresult(result)
-        return cast(Rows, transformer.load_rows(0, result.ntuples, tuple))
+        rows = cast(Rows, transformer.load_rows(0, result.ntuples, tuple))
+        transformer.set_pgresult(None)  # it may be large, and the transformer stays
+        return rows
 
 
 def converse(
@@ -56,7 +55,7 @@ def converse(
 ) -> Replies:
     """Send all the statements, then wait for all the answers; *patience* is what the statements may wait themselves.
 
-    With *prepares* the server keeps those that have parameters, for the next time on this connection.
+    With *prepares*, for a store's own connection, the server keeps those that have parameters for the next time.
 
     Raises the first error that the server reports, after which the others were not carried out. Any other exception
     leaves the connection in the middle of something: close it.
@@ -116,15 +115,20 @@ def _dumped(
     wanted = [values[name] for name in names]
     if prepares:  # psycopg chooses the type of a number by its size; a prepared statement has its types for good
         wanted = [str(value) if isinstance(value, int) else value for value in wanted]
-    transformer = Transformer(connection)
+    transformer = _transformer(connection)
     given = transformer.dump_sequence(wanted, [PyFormat.AUTO] * len(names))
     return given, transformer.types or (), transformer.formats or ()
+
+
+def _transformer(connection: Connection[Any]) -> abc.Transformer:
+    """Give what reads and writes values; a store's own connection has found out before how to do it."""
+    return connection.transformer if isinstance(connection, Bounded) else Transformer(connection)
 
 
 def _is_new(connection: Connection[Any], message: Message) -> bool:
     """Say whether a statement has parameters and is not prepared on this connection yet."""
     _, names, name = _numbered(message[0])
-    return bool(names) and name not in _PREPARED.get(connection, ())
+    return bool(names) and name not in cast(Bounded, connection).prepared
 
 
 def _send_alone(connection: Connection[Any], messages: Sequence[Message], prepares: bool) -> Steps:
@@ -134,7 +138,7 @@ def _send_alone(connection: Connection[Any], messages: Sequence[Message], prepar
 
 def _send_all(connection: Connection[Any], messages: Sequence[Message], prepares: bool) -> Steps:
     pgconn = connection.pgconn
-    known = _PREPARED.setdefault(connection, set()) if prepares else set[bytes]()
+    known = cast(Bounded, connection).prepared if prepares else set[bytes]()
     awaited: list[bytes | None] = []  # the answers: to a statement, or to the preparation of the one of this name
     pgconn.enter_pipeline_mode()
     for message in messages:
@@ -163,7 +167,12 @@ def _answers(connection: Connection[Any], awaited: Sequence[bytes | None], known
 
 
 class Bounded(Connection[Any]):
-    """A connection that gives a silent server up whoever uses it: SQLAlchemy asks a few things of a new one."""
+    """A store's own connection. It gives a silent server up whoever uses it: SQLAlchemy asks a few things too."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.prepared = set[bytes]()  # the names of the statements that the server keeps
+        self.transformer: abc.Transformer = Transformer(self)
 
     def wait(self, gen: Any, *args: Any, **options: Any) -> Any:
         """Wait as psycopg does, but not for ever."""

@@ -1,6 +1,6 @@
 """Records in PostgreSQL, through psycopg. A verb is one statement and one commit; no session state stays behind."""
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import Any
@@ -13,18 +13,28 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection
 
+from flask_idempotency.core.checkpoint import Checkpoint
 from flask_idempotency.core.framing import frame
 from flask_idempotency.core.record import Asked, Busy, Claim, Record, Settled, Transaction
 from flask_idempotency.core.snapshot import Answer
-from flask_idempotency.errors import ClaimLost, ConfigError, OutcomeUnknown, StoreUnavailable, WorkRefused
-from flask_idempotency.stores.pipeline import Bounded, Message, converse
-from flask_idempotency.stores.sql import ENTRY, KEPT, ConnectionLost, Fault, Row, Rows, SqlStore, first_line, log
+from flask_idempotency.errors import (
+    ClaimLost,
+    ConfigError,
+    IdempotencyError,
+    OutcomeUnknown,
+    StoreUnavailable,
+    WorkRefused,
+)
+from flask_idempotency.stores.database import ConnectionLost, Fault, Message, Row, Rows, ThrownBack, first_line, log
+from flask_idempotency.stores.pipeline import Bounded, converse
+from flask_idempotency.stores.sql import ENDED_BY_STEP, ENTRY, KEPT, SqlStore
 
 CONNECT_TIMEOUT = 5  # seconds: a dead server must become a 503 before the client gives up
 POOL_SIZE = 15  # connections at most for each process; they are made when they are needed
 POOL_TIMEOUT = 5  # seconds, for the same reason
 DOUBT_TIMEOUT = timedelta(seconds=2)  # for a transaction whose end is in doubt: most have ended already
 _IS_DIRECT = "idempotency_is_direct"
+_AUTOCOMMIT = "The engine is in AUTOCOMMIT mode, where nothing is a transaction"
 A_MOMENT = timedelta(milliseconds=150)  # longer than a busy server takes to give back one lock after the other
 _RELEASE: Message = (f"RELEASE SAVEPOINT {KEPT}", {})
 _UNDO: Message = (f"ROLLBACK TO SAVEPOINT {KEPT}", {})
@@ -45,14 +55,15 @@ class PostgresStore(SqlStore):
         super().__init__(engine)
         self._prepares = True  # until a connection turns out to forget
 
-    def _execute(self, connection: PoolProxiedConnection, statement: str, values: Mapping[str, object]) -> Rows:
+    def _execute(self, connection: PoolProxiedConnection, messages: Sequence[Message]) -> list[Rows]:
+        # Several statements in one round trip are one transaction, without a BEGIN.
         prepares = self._prepares and bool(connection.info.get(_IS_DIRECT))
-        replies = converse(driver_of(connection), [(statement, values)], prepares=prepares)
+        replies = converse(driver_of(connection), messages, prepares=prepares)
         if replies.warnings:
             # A COMMIT whose wait for a standby was cancelled is reported as a success, and a failover may undo it.
             log.error("store_unavailable: the server gave up waiting for its standby")
             raise StoreUnavailable(retry_after=1)
-        return replies.rows(0)
+        return [replies.rows(index) for index in range(len(messages))]
 
     # -- the app's own transaction -----------------------------------------------------------------------------------
 
@@ -61,7 +72,7 @@ class PostgresStore(SqlStore):
     ) -> Claim | Busy | Settled:
         """Take two locks, the request's and the record's, and only then look; all in one round trip."""
         if connection.autocommit:
-            raise ConfigError("The engine is in AUTOCOMMIT mode, where nothing is a transaction; use guard='lease'.")
+            raise ConfigError(f"{_AUTOCOMMIT}; use guard='lease'.")
         request, record = _locks(asked)
         is_open = connection.pgconn.transaction_status != TransactionStatus.IDLE
         begin: Message = (f"SAVEPOINT {ENTRY}" if is_open else _begin(connection), {})
@@ -139,7 +150,8 @@ class PostgresStore(SqlStore):
         messages.append(self._finished(claim, asked, answer, retention))
         try:
             if claim.guard.replaces:
-                if not converse(connection, messages).rows(-1):
+                forget: Message = (self._statement("forget"), {"id": claim.id, "token": claim.guard.token})
+                if not converse(connection, [*messages, forget]).rows(-2):
                     raise ClaimLost
                 messages = []
             replies = converse(connection, [*messages, ("COMMIT", {})])
@@ -148,6 +160,55 @@ class PostgresStore(SqlStore):
         if replies.warnings:
             log.error("outcome_unknown: the server gave up waiting for its standby")
             raise OutcomeUnknown(retry_after=1)
+
+    def fence(self, connection: Connection[Any], claim: Claim, made: Checkpoint, *, idle: timedelta) -> None:
+        """Begin, and move the record on before anything else; in one round trip."""
+        if connection.autocommit:
+            raise ConfigError(f"{_AUTOCOMMIT}; phases need one.")
+        values = {**self._marked(claim, made), "idle": _milliseconds(idle)}
+        messages: list[Message] = [
+            (_begin(connection), {}),
+            (self._statement("fence_step"), values),
+            (f"SAVEPOINT {KEPT}", {}),
+        ]
+        try:
+            replies = converse(connection, messages, DOUBT_TIMEOUT.total_seconds())
+        except Error as error:
+            if self._fault(error) is Fault.LOST:
+                raise ConnectionLost(retry_after=1) from error
+            raise self._thrown_back(error) or self._unavailable(error) from error
+        if not replies.rows(1):
+            raise ClaimLost
+
+    def seal(self, connection: Connection[Any], claim: Claim, made: Checkpoint, *, undo: bool = False) -> None:
+        """Insert the checkpoint and commit, in one round trip."""
+        messages: list[Message] = [_UNDO] if undo else []
+        messages += [(self._statement("seal"), self._marked(claim, made)), ("COMMIT", {})]
+        try:
+            replies = converse(connection, messages)
+        except Error as error:
+            if error.sqlstate in ("25P01", "3B001") or error.diag.column_name == "record_id":
+                raise IdempotencyError(ENDED_BY_STEP) from error  # no transaction, or another than the fenced one
+            raise self._thrown_back(error) or self._refused(connection, error) from error
+        if replies.warnings:
+            log.error("outcome_unknown: the server gave up waiting for its standby")
+            raise OutcomeUnknown(retry_after=1)
+
+    def _thrown_back(self, error: Error) -> ThrownBack | None:
+        return ThrownBack(retry_after=1) if (error.sqlstate or "").startswith("40") else None
+
+    def watch(self, engine: Engine) -> None:
+        """Do nothing: the server knows."""
+
+    def has_written(self, connection: Connection[Any]) -> bool:
+        """Ask the server: whoever has only read has no number yet."""
+        return bool(converse(connection, [("SELECT pg_current_xact_id_if_assigned() IS NOT NULL", {})]).flags(0)[0])
+
+    def gives_way(self, error: BaseException) -> bool:
+        """Say whether it is a deadlock, a failure to serialise, or a connection that was lost."""
+        if not isinstance(error, Error):
+            return False
+        return self._thrown_back(error) is not None or self._fault(error) is Fault.LOST
 
     def look_again(self, asked: Asked) -> Record | None:
         """Take the same locks in the same order: whoever has them knows that the one in doubt has ended."""
@@ -161,10 +222,10 @@ class PostgresStore(SqlStore):
             ("ROLLBACK", {}),
         ]
         try:
-            replies = self._with_connection(lambda connection: converse(driver_of(connection), messages))
+            rows = self._with_connection(lambda connection: converse(driver_of(connection), messages).rows(-2))
         except StoreUnavailable as error:
             raise OutcomeUnknown(retry_after=error.retry_after) from error
-        return next((self._record(row) for row in replies.rows(-2)), None)
+        return next((self._record(row) for row in rows), None)
 
     def _refused(self, connection: Connection[Any], error: Error) -> Exception:
         """Say what the failure of the last statements means: a certain rollback, or doubt."""
@@ -181,7 +242,7 @@ class PostgresStore(SqlStore):
 
     # -- PostgreSQL's words ------------------------------------------------------------------------------------------
 
-    def _columns(self) -> set[str]:
+    def _columns(self) -> dict[str, set[str]]:
         try:
             return super()._columns()
         except _OnStandby:
@@ -226,6 +287,7 @@ def open_url(url: str | URL) -> PostgresStore:
             pool_size=POOL_SIZE,
             max_overflow=0,  # a connection made for one statement would cost more than the statement
             pool_timeout=POOL_TIMEOUT,
+            pool_use_lifo=True,  # the one used last: the server still has at hand what it needs for it
             pool_reset_on_return=None,  # in autocommit mode nothing is left to reset
             use_native_hstore=False,
         )

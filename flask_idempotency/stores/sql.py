@@ -1,29 +1,17 @@
-"""What the SQL stores share: statements by name, one transaction each, and rows as values.
+"""What the SQL stores share: the contract in statements by name, and rows as values."""
 
-SQLAlchemy's engine gives the connections; statements go to the driver as they stand in their files, for the
-path of every request leads through here.
-"""
-
-import logging
-import os
-import re
 import secrets
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from abc import abstractmethod
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from enum import Enum, auto
-from functools import cache
-from importlib.resources import files
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 from sqlalchemy import Engine
-from sqlalchemy.exc import SQLAlchemyError
-from sqlalchemy.pool import PoolProxiedConnection
 
+from flask_idempotency.core.checkpoint import Checkpoint, Kind, Progress
 from flask_idempotency.core.fingerprint import Fingerprint, same
-from flask_idempotency.core.lifecycle import TAKEOVERS, State
+from flask_idempotency.core.lifecycle import TAKEOVERS, TOO_MANY_TAKEOVERS, State
 from flask_idempotency.core.record import (
     Asked,
     Busy,
@@ -39,35 +27,24 @@ from flask_idempotency.core.record import (
 from flask_idempotency.core.reference import Reference, id_range, reference_of
 from flask_idempotency.core.scope import RecordId, Scope
 from flask_idempotency.core.snapshot import Answer, Damaged, NotKept, pack, unpack
-from flask_idempotency.errors import ClaimLost, ConfigError, OutcomeUnknown, StoreUnavailable
+from flask_idempotency.errors import CheckpointUnknown, ClaimLost, ConfigError, OutcomeUnknown, StoreUnavailable
+from flask_idempotency.stores.database import TRIES, Message, Row, Rows, SqlDatabase, log
 
-TABLE = "idempotency_record"
-COLUMNS = frozenset(
-    "id scope method path fingerprint state token attempt created_at lease_until expires_at status headers body".split()
-)
-TRIES = 3  # a claim that met three rivals in a row, or a statement the database threw back thrice, waits for a retry
+RECORD, CHECKPOINT = TABLES = ("idempotency_record", "idempotency_checkpoint")
+COLUMNS = {
+    RECORD: frozenset(
+        "id scope method path fingerprint state token attempt point reason created_at lease_until expires_at status"
+        " headers body".split()
+    ),
+    CHECKPOINT: frozenset("record_id name position kind state generation result at".split()),
+}
+SCHEMA = ("schema", "checkpoint_schema")
 REPEATED = 1024  # keys remembered to be under retry: more than a process meets in a burst, 100 kB at the most
 TOKEN_BYTES = 16  # never reused, not even after a failover: random, and too many to meet again
 
+ENDED_BY_STEP = "A step must not end its transaction by the driver's own means: the phase commits, with its checkpoint."
+
 ENTRY, KEPT = "idempotency_entry", "idempotency_kept"  # savepoints: where we came in, and what the app has committed
-
-log = logging.getLogger("flask_idempotency")
-
-T = TypeVar("T")
-Row = Sequence[Any]
-Rows = list[Row]
-
-
-class ConnectionLost(StoreUnavailable):
-    """The connection was dead before anything was done on it; another may live."""
-
-
-class Fault(Enum):
-    """What a driver's error means for the statement that met it."""
-
-    CONFLICT = auto()  # thrown back by the database, certainly not done: run it again
-    LOST = auto()  # the connection is gone, done or not: run it again on a new one, every statement bears it
-    FATAL = auto()  # it will not get better by asking again
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,29 +53,20 @@ class Seen:
 
     attempt: int | None
     record: Record | None
+    point: str | None = None
 
 
-class SqlStore(ABC):
+class SqlStore(SqlDatabase):
     """A store in a SQL database. A technology says how its statements are run, and what its errors mean."""
 
-    technology: ClassVar[str]
-    mark: ClassVar[str]  # how the driver writes the parameter NAME
     reads_first: ClassVar[bool]  # whether a claim looks before it writes, for where writing in vain is dear
+    reaping: ClassVar[Sequence[str]] = ("reap",)  # the statements of it, the one that deletes records last
 
     def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._process = os.getpid()
+        super().__init__(engine)
         self._repeated: set[RecordId] = set()  # a hint, never a fact: these have been asked for more than once
 
     # -- what differs ------------------------------------------------------------------------------------------------
-
-    @abstractmethod
-    def _execute(self, connection: PoolProxiedConnection, statement: str, values: Mapping[str, object]) -> Rows:
-        """Run one statement in a transaction of its own and give its rows once it is committed."""
-
-    @abstractmethod
-    def _fault(self, error: Exception) -> Fault:
-        """Say what a driver's error means."""
 
     @abstractmethod
     def _from_duration(self, duration: timedelta) -> object:
@@ -115,30 +83,38 @@ class SqlStore(ABC):
     # -- the contract ------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Raise ConfigError unless the table is there with every column."""
+        """Raise ConfigError unless the tables are there with every column."""
         found = self._columns()
-        if not found:
-            raise ConfigError(f"The table {TABLE} does not exist; make it with: flask idempotency init")
-        if missing := COLUMNS - found:
+        for table in TABLES:
+            if table not in found:
+                raise ConfigError(f"The table {table} does not exist; make it with: flask idempotency init")
+            self._check_version(table, found[table])
+
+    def create(self) -> None:
+        """Make tables and indexes unless they exist."""
+        for table, columns in self._columns().items():
+            self._check_version(table, columns)  # to put an index on another version's would fail with less to say
+        messages: list[Message] = [(each, {}) for schema in SCHEMA for each in self._statement(schema).split(";")]
+        self._with_connection(lambda connection: self._execute(connection, messages))
+        self.check()
+
+    def _check_version(self, table: str, found: Collection[str]) -> None:
+        if missing := COLUMNS[table].difference(found):
             raise ConfigError(
-                f"The table {TABLE} is of another version, without {', '.join(sorted(missing))}; "
+                f"The table {table} is of another version, without {', '.join(sorted(missing))}; "
                 "rename or drop it, then run: flask idempotency init"
             )
 
-    def create(self) -> None:
-        """Make table and index unless they exist."""
-        if self._columns():
-            self.check()  # to put an index on a table of another version would fail with less to say
-        self._create_tables()
-        self.check()
+    def _columns(self) -> dict[str, set[str]]:
+        """Name the columns of each table that exists."""
+        found: dict[str, set[str]] = {}
+        for table, column in self._run("columns"):
+            found.setdefault(table, set()).add(column)
+        return found
 
     def prepare(self) -> None:
         """Look at the table before the first claim."""
         self.check()
-
-    def close(self) -> None:
-        """Close the pooled connections."""
-        self._engine.dispose()
 
     def claim(self, asked: Asked, lease: timedelta) -> Claim | Busy | Settled:
         """Give one caller the right to run, or say what stands in the way."""
@@ -146,41 +122,34 @@ class SqlStore(ABC):
         for _ in range(TRIES):
             seen = self._try_claim(asked, token, lease)
             match seen:
-                case Seen(attempt=int(attempt), record=before):
-                    return Claim(asked.id, Lease(token), attempt, taken_over=_was_held(before))
+                case Seen(attempt=int(attempt), record=before, point=point):
+                    return Claim(asked.id, Lease(token), attempt, _was_held(before), point)
                 case Seen(record=None):
                     continue  # a rival's row, written after this statement began: look again
-                case Seen(record=Record(condition=Running(token=held), attempt=attempt)) if held == token:
+                case Seen(record=Record(condition=Running(token=held), attempt=attempt, point=point)) if held == token:
                     # The connection was lost after our claim was committed; it is ours all the same.
-                    return Claim(asked.id, Lease(token), attempt, taken_over=False)
+                    return Claim(asked.id, Lease(token), attempt, taken_over=False, point=point)
                 case Seen(record=Record(condition=Running() as running) as record):
                     known = record.asked.fingerprint
                     if running.lease_left > timedelta(0) or not same(known, asked.fingerprint):
                         return Busy(known, running.lease_left)
-                    self._run("quarantine", id=asked.id, takeovers=TAKEOVERS)  # or a rival took over: look again
+                    # If there is no row back, a rival took over: look again.
+                    self._run("quarantine", id=asked.id, takeovers=TAKEOVERS, reason=TOO_MANY_TAKEOVERS)
                 case Seen(record=Record() as record):
                     return Settled(record)
         raise StoreUnavailable(retry_after=1)
 
     def renew(self, claim: Claim, lease: timedelta) -> None:
         """Let the lease run from now on."""
-        if not self._run("renew", id=claim.id, token=claim.guard.token, lease=self._from_duration(lease)):
+        if not self._run("renew", **_held(claim), lease=self._from_duration(lease)):
             raise ClaimLost
 
     def complete(self, claim: Claim, answer: Answer, retention: timedelta) -> None:
         """Finish the record, once."""
-        status, headers, body = pack(claim.id, answer)
+        values = {**_held(claim), "point": claim.point, **self._packed(claim.id, answer, retention)}
+        verbs = ("complete",) if claim.point is None else ("complete", "drop_request")
         try:
-            done = self._run(
-                "complete",
-                id=claim.id,
-                token=claim.guard.token,
-                status=status,
-                headers=headers,
-                body=body,
-                retention=self._from_duration(retention),
-            )
-            if done or self._is_finished_by(claim):
+            if self._run_all(verbs, values)[0] or self._is_finished_by(claim):
                 return
         except StoreUnavailable as error:
             raise OutcomeUnknown(retry_after=error.retry_after) from error
@@ -188,7 +157,64 @@ class SqlStore(ABC):
 
     def release(self, claim: Claim) -> None:
         """End the lease; a claim no longer ours is left alone."""
-        self._run("release", id=claim.id, token=claim.guard.token)
+        self._run("release", **_held(claim))
+
+    def checkpoint(self, claim: Claim, made: Checkpoint) -> Claim:
+        """Write down how far a run has come."""
+        try:
+            _, marked = self._run_all(("fence", "mark"), self._marked(claim, made))
+        except StoreUnavailable as error:
+            raise OutcomeUnknown(retry_after=error.retry_after) from error
+        if not marked:
+            raise ClaimLost
+        return replace(claim, point=made.point)
+
+    def checkpoints(self, record: RecordId) -> list[Checkpoint]:
+        """Read how far a run has come, in the order in which it went."""
+        return [
+            Checkpoint(name, Kind(kind), position, Progress(state), generation, result, self._to_duration(age))
+            for name, kind, state, generation, result, position, age in self._run("checkpoints", id=record)
+        ]
+
+    def stand(self, claim: Claim) -> str | None:
+        """Wait for a COMMIT in doubt, and say where the record stands."""
+        try:
+            rows = self._run("stand", id=claim.id)
+        except StoreUnavailable as error:
+            raise OutcomeUnknown(retry_after=error.retry_after) from error
+        for state, token, point in rows:
+            if state == State.RUNNING and _bytes(token) == claim.guard.token:
+                found: str | None = point
+                return found
+        raise ClaimLost
+
+    def note(self, claim: Claim, reason: str) -> None:
+        """Say on the record why its owner cannot go on."""
+        self._run("note", **_held(claim), reason=reason)
+
+    def quarantine(self, claim: Claim, reason: str) -> None:
+        """Give the record to a person."""
+        if self._run("give_up", **_held(claim), reason=reason):
+            return
+        for state, token, _ in self._run("stand", id=claim.id):
+            if state == State.QUARANTINED and _bytes(token) == claim.guard.token:
+                return  # it was done, and its answer lost
+        raise ClaimLost
+
+    def resolve(self, record: RecordId, answer: Answer, retention: timedelta, remark: str) -> bool:
+        """Settle a quarantined record with a person's answer."""
+        values = {"id": record, "remark": remark, **self._packed(record, answer, retention)}
+        return bool(self._run_all(("resolve", "drop_request"), values)[0])
+
+    def reopen(self, record: RecordId, remark: str, refuted: Collection[tuple[str, str]] = ()) -> bool:
+        """Let the next attempt go on with a quarantined record."""
+        for name, proof in refuted:
+            self._run("refute", id=record, name=name, proof=proof)
+        return bool(self._run("reopen", id=record, remark=remark))
+
+    def abandoned(self, age: timedelta, limit: int = 50) -> list[Record]:
+        """Read requests that were left in the middle and can be gone on with."""
+        return [self._record(row) for row in self._run("abandoned", age=self._from_duration(age), limit=limit)]
 
     def find(self, record: RecordId) -> Record | None:
         """Read one record. Expired is absent."""
@@ -204,7 +230,7 @@ class SqlStore(ABC):
 
     def reap(self, grace: timedelta, limit: int = 500) -> int:
         """Delete at most *limit* finished records that expired more than *grace* ago."""
-        return len(self._run("reap", grace=self._from_duration(grace), limit=limit))
+        return len(self._run_all(self.reaping, {"grace": self._from_duration(grace), "limit": limit})[-1])
 
     def _try_claim(self, asked: Asked, token: bytes, lease: timedelta) -> Seen:
         """Insert the record, or take it over, if nothing live is in the way; and say what was there."""
@@ -224,8 +250,8 @@ class SqlStore(ABC):
             before = self.find(asked.id)
         if before is not None and not _may_be_had(before):
             return Seen(None, before)
-        rows = self._run("take_over", takeovers=TAKEOVERS, **values)
-        return Seen(rows[0][0] if rows else None, before)
+        rows, _ = self._run_all(("take_over", "forget"), {"takeovers": TAKEOVERS, **values})
+        return Seen(rows[0][0], before, rows[0][1]) if rows else Seen(None, before)
 
     def _remember(self, record: RecordId) -> None:
         """Read this record first the next time: a key comes back in bursts."""
@@ -256,95 +282,50 @@ class SqlStore(ABC):
         match record.condition:
             case Running(lease_left=left):
                 known = record.asked.fingerprint
-                if _may_be_had(record) and same(known, asked.fingerprint):
-                    return claim(record.attempt, replaces=True)
-                return Busy(known, left)
+                if not _may_be_had(record) or not same(known, asked.fingerprint):
+                    return Busy(known, left)
+                if record.point is not None:  # a run in phases is never begun again from its start
+                    known_as = reference_of(asked.id)
+                    log.critical(
+                        "checkpoint_unknown: %s stands at %r, and its view has no phases", known_as, record.point
+                    )
+                    raise CheckpointUnknown(retry_after=1)
+                return claim(record.attempt, replaces=True)
         self._remember(asked.id)
         return Settled(record)
 
-    def _finished(self, claim: Claim, asked: Asked, answer: Answer, retention: timedelta) -> tuple[str, dict[str, Any]]:
+    def _finished(self, claim: Claim, asked: Asked, answer: Answer, retention: timedelta) -> Message:
         """Give the statement that adds a finished record, and its values."""
         assert isinstance(claim.guard, Transaction), "a lease is completed, not finished"
-        status, headers, body = pack(asked.id, answer)
         values = {
-            "id": asked.id,
+            **_held(claim),
             "scope": asked.scope,
             "method": asked.method,
             "path": asked.path,
             "fingerprint": bytes(asked.fingerprint),
-            "token": claim.guard.token,
-            "retention": self._from_duration(retention),
-            "status": status,
-            "headers": headers,
-            "body": body,
+            **self._packed(asked.id, answer, retention),
         }
         return self._statement("replace" if claim.guard.replaces else "finish"), values
 
-    # -- statements and connections ----------------------------------------------------------------------------------
+    def _marked(self, claim: Claim, made: Checkpoint) -> dict[str, Any]:
+        """Give the values of a fence and of the checkpoint behind it."""
+        return {
+            **_held(claim),
+            "previous": claim.point,
+            "point": made.point,
+            "name": made.name,
+            "position": made.position,
+            "kind": made.kind.value,
+            "progress": made.state.value,
+            "generation": made.generation,
+            "result": made.result,
+        }
 
-    def _columns(self) -> set[str]:
-        """Name the columns that the table has; none, if it does not exist."""
-        return {name for (name,) in self._run("columns")}
+    # -- values as rows, and rows as values --------------------------------------------------------------------------
 
-    def _create_tables(self) -> None:
-        for statement in self._statement("schema").split(";"):
-            if statement.strip():
-                self._run_text(statement, {})
-
-    def _run(self, verb: str, **values: object) -> Rows:
-        return self._run_text(self._statement(verb), values)
-
-    def _run_text(self, statement: str, values: Mapping[str, object]) -> Rows:
-        return self._with_connection(lambda connection: self._execute(connection, statement, values))
-
-    def _with_connection(self, act: Callable[[PoolProxiedConnection], T]) -> T:
-        """Do something, again where the database or the network threw it back; every statement here bears that."""
-        self._leave_parent_connections()
-        for tries_left in reversed(range(TRIES)):
-            connection = self._connect()
-            try:
-                return act(connection)
-            except self._driver_error as error:
-                fault = self._fault(error)
-                if fault is not Fault.CONFLICT:
-                    connection.invalidate()  # and with it whatever the statement left behind
-                if fault is Fault.LOST:
-                    self._engine.dispose()  # the others of its age are gone too
-                if fault is Fault.FATAL or not tries_left:
-                    raise self._unavailable(error) from error
-            except BaseException:
-                connection.invalidate()  # stopped in the middle of something: nobody can go on from there
-                raise
-            finally:
-                with suppress(self._driver_error):
-                    connection.close()
-        raise AssertionError("the last try returns or raises")
-
-    def _connect(self) -> PoolProxiedConnection:
-        try:
-            return self._engine.raw_connection()
-        except (self._driver_error, SQLAlchemyError) as error:
-            raise self._unavailable(error) from error
-
-    def _leave_parent_connections(self) -> None:
-        """After a fork, leave the parent's connections to the parent."""
-        if self._process != os.getpid():
-            self._engine.dispose(close=False)
-            self._process = os.getpid()
-
-    @property
-    def _driver_error(self) -> type[Exception]:
-        error: type[Exception] = self._engine.dialect.loaded_dbapi.Error
-        return error
-
-    def _unavailable(self, error: Exception) -> StoreUnavailable:
-        log.error("store_unavailable: %s: %s", type(error).__name__, first_line(error))
-        return StoreUnavailable(retry_after=1)
-
-    def _statement(self, verb: str) -> str:
-        return load_statement(self.technology, verb, self.mark)
-
-    # -- rows as values ----------------------------------------------------------------------------------------------
+    def _packed(self, record: RecordId, answer: Answer, retention: timedelta) -> dict[str, Any]:
+        status, headers, body = pack(record, answer)
+        return {"status": status, "headers": headers, "body": body, "retention": self._from_duration(retention)}
 
     def _is_finished_by(self, claim: Claim) -> bool:
         match self.find(claim.id):
@@ -354,9 +335,8 @@ class SqlStore(ABC):
 
     def _record(self, row: Row) -> Record:
         """Read the columns of record.sql, in their order."""
-        id_, scope, method, path, asked, state, token, attempt, created, until, left, expires, status, headers, body = (
-            row
-        )
+        id_, scope, method, path, asked, state, token, attempt, created, until, left, expires, *answered = row
+        status, headers, body, point, reason = answered
         asked = Asked(RecordId(bytes(id_)), Scope(scope), method, path, Fingerprint.from_bytes(bytes(asked)))
         condition: Running | Finished | Quarantined
         match State(state):
@@ -367,31 +347,12 @@ class SqlStore(ABC):
                 condition = Finished(_bytes(token), answer, self._to_instant(expires))
             case _:
                 condition = Quarantined()
-        return Record(asked, attempt, self._to_instant(created), condition)
+        return Record(asked, attempt, self._to_instant(created), condition, point, reason)
 
 
-@cache
-def load_statement(technology: str, verb: str, mark: str) -> str:
-    """Read a statement from its file, with parameters as its driver writes them.
-
-    A line of comment is left out, ``@record`` stands for the columns of record.sql, and ``:name`` for a parameter.
-    """
-    folder = files(f"{__package__}.statements").joinpath(technology)
-
-    def read(name: str) -> str:
-        lines = folder.joinpath(f"{name}.sql").read_text("utf-8").splitlines()
-        return "\n".join(line for line in lines if not line.lstrip().startswith("--"))
-
-    return re.sub(
-        r"(?<!:):([a-z]+)\b",
-        lambda found: mark.replace("NAME", found[1]),
-        read(verb).replace("@record", read("record")),
-    )
-
-
-def first_line(error: BaseException) -> str:
-    """Give what names the fault; further lines of a driver's message may quote a row."""
-    return next(iter(str(error).splitlines()), "")
+def _held(claim: Claim) -> dict[str, Any]:
+    """Give the values that every write of an owner asks for."""
+    return {"id": claim.id, "token": claim.guard.token}
 
 
 def _may_be_had(record: Record) -> bool:

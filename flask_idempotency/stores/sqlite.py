@@ -2,8 +2,8 @@
 
 import os
 import sqlite3
-from collections.abc import Mapping
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from time import monotonic
@@ -15,11 +15,13 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.pool import PoolProxiedConnection
 
-from flask_idempotency.core.record import Asked, Busy, Claim, Record, Settled
+from flask_idempotency.core.checkpoint import Checkpoint
+from flask_idempotency.core.record import Asked, Busy, Claim, Record, Settled, Transaction
 from flask_idempotency.core.snapshot import Answer
-from flask_idempotency.errors import ClaimLost, ConfigError, OutcomeUnknown, WorkRefused
+from flask_idempotency.errors import ClaimLost, ConfigError, IdempotencyError, OutcomeUnknown, WorkRefused
+from flask_idempotency.stores.database import Fault, Message, Rows, first_line, log
 from flask_idempotency.stores.memory import MemoryStore
-from flask_idempotency.stores.sql import KEPT, Fault, Rows, SqlStore, first_line, log
+from flask_idempotency.stores.sql import ENDED_BY_STEP, KEPT, TABLES, SqlStore
 
 BUSY_TIMEOUT = timedelta(seconds=5)  # one writer at a time: so long for the writers before us, then 503
 OLDEST = (3, 35)  # the first with RETURNING
@@ -33,6 +35,7 @@ class SqliteStore(SqlStore):
     mark = ":NAME"
     drivers = ("pysqlite",)
     reads_first = True  # one writer at a time: a replay must not queue behind it
+    reaping = ("reap_checkpoints", "reap")
 
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
@@ -43,8 +46,8 @@ class SqliteStore(SqlStore):
         """Raise ConfigError unless the file can be written and its table, if it has one, is of this version."""
         if not _may_be_written(self._path):
             raise ConfigError(f"{self._path} cannot be written; {_ADVICE}")
-        if self._columns():
-            super().check()
+        for table, columns in self._columns().items():
+            self._check_version(table, columns)
 
     def create(self) -> None:
         """Make folder, file and table unless they exist."""
@@ -55,7 +58,7 @@ class SqliteStore(SqlStore):
     def prepare(self) -> None:
         """Make the file and its table on first use; what is there is only looked at, for a replay needs no writer."""
         self.check()
-        if not self._columns():
+        if len(self._columns()) < len(TABLES):
             self.create()
 
     # -- the app's own transaction -----------------------------------------------------------------------------------
@@ -99,23 +102,71 @@ class SqliteStore(SqlStore):
     ) -> None:
         """Insert and commit, if the transaction is still the one that was entered."""
         statement, values = self._finished(claim, asked, answer, retention)
-        try:
+        with self._committing(connection):
             if undo:
                 self.undo(connection)
             # A full disk may have ended the transaction behind the view's back, and the savepoint with it.
             connection.execute(f"RELEASE {KEPT}")
             if not connection.execute(statement, values).fetchall():
                 raise ClaimLost
+            if isinstance(claim.guard, Transaction) and claim.guard.replaces:
+                connection.execute(self._statement("forget"), values)
             connection.execute("COMMIT")
+
+    @contextmanager
+    def _committing(self, connection: sqlite3.Connection) -> Iterator[None]:
+        """Say what it means if the last statements fail: a certain rollback, or doubt."""
+        try:
+            yield
         except sqlite3.IntegrityError as error:
             if "idempotency_record" in str(error):
                 raise ClaimLost from error
+            if "idempotency_checkpoint" in str(error):
+                raise IdempotencyError(ENDED_BY_STEP) from error
             raise WorkRefused(f"The database did not commit what the view did: {first_line(error)}") from error
         except sqlite3.Error as error:
             if connection.in_transaction:
                 raise self._unavailable(error) from error
             log.error("outcome_unknown: %s at COMMIT", type(error).__name__)
             raise OutcomeUnknown(retry_after=1) from error
+
+    def fence(self, connection: sqlite3.Connection, claim: Claim, made: Checkpoint, *, idle: timedelta) -> None:
+        """Wait for the one writer there is, and then move the record on."""
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            if not connection.execute(self._statement("fence"), self._marked(claim, made)).fetchall():
+                raise ClaimLost
+            connection.execute(f"SAVEPOINT {KEPT}")
+        except sqlite3.Error as error:
+            raise self._unavailable(error) from error
+
+    def seal(self, connection: sqlite3.Connection, claim: Claim, made: Checkpoint, *, undo: bool = False) -> None:
+        """Insert the checkpoint and commit, if the transaction is still the one that was fenced."""
+        with self._committing(connection):
+            try:
+                if undo:
+                    self.undo(connection)
+                connection.execute(f"RELEASE {KEPT}")
+            except sqlite3.OperationalError as error:
+                raise IdempotencyError(ENDED_BY_STEP) from error
+            connection.execute(self._statement("seal"), self._marked(claim, made))
+            connection.execute("COMMIT")
+
+    def watch(self, engine: Engine) -> None:
+        """Note how much a connection has changed when it leaves its pool."""
+        event.listen(engine, "checkout", _note_changes)
+        for end in ("checkin", "close", "invalidate"):
+            event.listen(engine, end, _forget_changes)
+
+    def has_written(self, connection: sqlite3.Connection) -> bool:
+        """Compare how much the connection has changed; if nobody noted it, the driver begins where something is."""
+        if id(connection) in _CHANGES:
+            return connection.total_changes != _CHANGES[id(connection)]
+        return connection.in_transaction and connection.isolation_level is not None
+
+    def gives_way(self, error: BaseException) -> bool:
+        """Say no: whoever has the writer's lock keeps it."""
+        return False
 
     def look_again(self, asked: Asked) -> Record | None:
         """Read: whatever was committed to the file can be seen by everybody."""
@@ -138,26 +189,26 @@ class SqliteStore(SqlStore):
 
     # -- SQLite's words ----------------------------------------------------------------------------------------------
 
-    def _execute(self, connection: PoolProxiedConnection, statement: str, values: Mapping[str, object]) -> Rows:
+    def _execute(self, connection: PoolProxiedConnection, messages: Sequence[Message]) -> list[Rows]:
         cursor = connection.cursor()
-        if statement.lstrip().startswith("SELECT"):
-            cursor.execute(statement, values)
-            return list(cursor.fetchall())
-        # A transaction that reads first and writes later fails at once if another wrote between: take the lock now.
-        cursor.execute("BEGIN IMMEDIATE")
-        cursor.execute(statement, values)
-        rows = list(cursor.fetchall())
-        cursor.execute("COMMIT")
-        return rows  # where this is not reached, the connection is closed, and the transaction with it
+        is_read = all(statement.lstrip().startswith("SELECT") for statement, _ in messages)
+        if not is_read:
+            # A transaction that reads first and writes later fails at once if another wrote between: take the lock now.
+            cursor.execute("BEGIN IMMEDIATE")
+        found = [list(cursor.execute(*message).fetchall()) for message in messages]
+        if not is_read:
+            cursor.execute("COMMIT")
+        return found  # where this is not reached, the connection is closed, and the transaction with it
 
-    def _columns(self) -> set[str]:
+    def _columns(self) -> dict[str, set[str]]:
         # On a connection of its own, for those of the pool make the file write ahead, and a look changes nothing.
         if not self._path.exists():
-            return set()
+            return {}
         url, patience = f"{self._path.absolute().as_uri()}?mode=rw", BUSY_TIMEOUT.total_seconds()
         try:
             with closing(sqlite3.connect(url, patience, uri=True)) as connection:
-                return {name for (name,) in connection.execute(self._statement("columns"))}
+                rows = connection.execute(self._statement("columns")).fetchall()
+                return {table: {name for owner, name in rows if owner == table} for table, _ in rows}
         except sqlite3.OperationalError as error:
             raise self._unavailable(error) from error
         except sqlite3.DatabaseError:
@@ -230,6 +281,14 @@ def _make_durable(connection: sqlite3.Connection, _: object) -> None:
     connection.execute("PRAGMA synchronous = FULL")
 
 
+def _note_changes(connection: sqlite3.Connection, *_: object) -> None:
+    _CHANGES[id(connection)] = connection.total_changes
+
+
+def _forget_changes(connection: sqlite3.Connection, *_: object) -> None:
+    _CHANGES.pop(id(connection), None)
+
+
 def _close_before_fork() -> None:
     """Let no child inherit a connection: SQLite's locks stay with the parent, but the child believes that it has them.
 
@@ -240,4 +299,5 @@ def _close_before_fork() -> None:
 
 
 _STORES: WeakSet[SqliteStore] = WeakSet()
+_CHANGES: dict[int, int] = {}  # by the id of an app's connection, as long as it is out of its pool
 os.register_at_fork(before=_close_before_fork)

@@ -1,33 +1,21 @@
 """Every promise of ``flask_idempotency.stores.TransactionalStore`` as a test."""
 
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
-from flask_idempotency.core.record import Busy, Claim, Finished, Record, Settled, Transaction
+from flask_idempotency.core.record import Busy, Claim, Finished, Settled, Transaction
 from flask_idempotency.core.snapshot import Answer, NotKept, Snapshot
-from flask_idempotency.errors import ClaimLost
+from flask_idempotency.errors import CheckpointUnknown, ClaimLost
 from flask_idempotency.stores import TransactionalStore
+from flask_idempotency.testing.acting import begin, claimed, lease_of, make_phase, progress_of, record_of
 from flask_idempotency.testing.given import CREATED, LEASE, MOMENT, RETENTION, LetPass, make_asked
-
-PATIENCE = timedelta(seconds=20)  # for what happens at once, even on a slow machine
-
-_WORK = {  # as literals, for drivers write parameters in different ways
-    "before": "INSERT INTO work (name) VALUES ('before')",
-    "after": "INSERT INTO work (name) VALUES ('after')",
-    "undone": "INSERT INTO work (name) VALUES ('undone')",
-    "kept": "INSERT INTO work (name) VALUES ('kept')",
-    "finished": "INSERT INTO work (name) VALUES ('finished')",
-    "in vain": "INSERT INTO work (name) VALUES ('in vain')",
-}
-
-Connect = Callable[[], Any]
+from flask_idempotency.testing.phase import KeyedPhases, Phases
+from flask_idempotency.testing.work import PATIENCE, Connect, done, enter, work, work_and_finish
 
 
-class TransactionContract:
+class TransactionContract(Phases):
     """What every transactional store promises. Subclass it, give its fixtures, and pytest finds the tests.
 
     The work is done in a table ``work (name text)``, on whatever connections ``connect`` gives.
@@ -54,7 +42,7 @@ class TransactionContract:
 
     def test_the_first_to_enter_may_run(self, store: TransactionalStore, connect: Connect) -> None:
         """There is no record before its transaction is committed."""
-        claim = _enter(store, connect())
+        claim = enter(store, connect())
 
         assert isinstance(claim, Claim)
         assert (claim.attempt, claim.taken_over) == (1, False)
@@ -63,103 +51,103 @@ class TransactionContract:
     def test_whoever_gives_up_leaves_nothing_behind(self, store: TransactionalStore, connect: Connect) -> None:
         """The next one runs at once, with a token of its own."""
         first, second = connect(), connect()
-        given_up = _claimed(_enter(store, first))
-        _work(first, "in vain")
+        given_up = claimed(enter(store, first))
+        work(first, "in vain")
         first.rollback()
 
-        claim = _claimed(_enter(store, second))
+        claim = claimed(enter(store, second))
 
         assert claim.guard.token != given_up.guard.token
-        assert _done(connect()) == []
+        assert done(connect()) == []
 
     def test_an_open_transaction_can_be_entered_and_left(self, store: TransactionalStore, connect: Connect) -> None:
         """What was done in it before stays, and so does the transaction."""
-        _finish(store, connect())
+        work_and_finish(store, connect())
         connection = connect()
-        _work(connection, "before")
+        work(connection, "before")
 
-        found = _enter(store, connection)
+        found = enter(store, connection)
         store.leave(connection)
         connection.commit()
 
         assert isinstance(found, Settled)
-        assert _done(connect()) == ["before", "finished"]
+        assert done(connect()) == ["before", "finished"]
 
     def test_whoever_had_no_transaction_leaves_none_behind(self, store: TransactionalStore, connect: Connect) -> None:
         """Leaving is safe whether one was open or not."""
-        _finish(store, connect())
+        work_and_finish(store, connect())
         connection = connect()
 
-        found = _enter(store, connection)
+        found = enter(store, connection)
         store.leave(connection)
-        _work(connection, "after")
+        work(connection, "after")
         connection.commit()
 
         assert isinstance(found, Settled)
-        assert _done(connect()) == ["after", "finished"]
+        assert done(connect()) == ["after", "finished"]
 
     def test_an_open_transaction_can_be_entered_and_finished(self, store: TransactionalStore, connect: Connect) -> None:
         """What was done in it before is part of the work."""
         connection = connect()
-        _work(connection, "before")
+        work(connection, "before")
 
-        claim = _claimed(_enter(store, connection))
-        _work(connection, "after")
+        claim = claimed(enter(store, connection))
+        work(connection, "after")
         store.finish(connection, claim, make_asked(), CREATED, RETENTION)
 
-        assert _done(connect()) == ["after", "before"]
+        assert done(connect()) == ["after", "before"]
 
     # -- keeping and undoing -----------------------------------------------------------------------------------------
 
     def test_what_is_undone_is_not_there(self, store: TransactionalStore, connect: Connect) -> None:
         """And the claim is still held."""
         connection = connect()
-        claim = _claimed(_enter(store, connection))
-        _work(connection, "undone")
+        claim = claimed(enter(store, connection))
+        work(connection, "undone")
 
         store.undo(connection)
-        _work(connection, "after")
+        work(connection, "after")
         store.finish(connection, claim, make_asked(), CREATED, RETENTION)
 
-        assert _done(connect()) == ["after"]
+        assert done(connect()) == ["after"]
 
     def test_what_is_kept_is_not_undone(self, store: TransactionalStore, connect: Connect) -> None:
         """However often something is kept or undone after it."""
         connection = connect()
-        claim = _claimed(_enter(store, connection))
+        claim = claimed(enter(store, connection))
         for _ in range(3):
-            _work(connection, "kept")
+            work(connection, "kept")
             store.keep(connection)
-            _work(connection, "undone")
+            work(connection, "undone")
             store.undo(connection)
 
         store.finish(connection, claim, make_asked(), CREATED, RETENTION)
 
-        assert _done(connect()) == ["kept"] * 3
+        assert done(connect()) == ["kept"] * 3
 
     def test_finishing_undoes_what_it_is_told_to(self, store: TransactionalStore, connect: Connect) -> None:
         """In the same step."""
         connection = connect()
-        claim = _claimed(_enter(store, connection))
-        _work(connection, "kept")
+        claim = claimed(enter(store, connection))
+        work(connection, "kept")
         store.keep(connection)
-        _work(connection, "undone")
+        work(connection, "undone")
 
         store.finish(connection, claim, make_asked(), CREATED, RETENTION, undo=True)
 
-        assert _done(connect()) == ["kept"]
+        assert done(connect()) == ["kept"]
 
     def test_nobody_sees_what_is_kept_before_the_end(self, store: TransactionalStore, connect: Connect) -> None:
         """Kept is not committed: a worker that dies takes it along."""
         connection = connect()
-        _enter(store, connection)
-        _work(connection, "kept")
+        enter(store, connection)
+        work(connection, "kept")
         store.keep(connection)
 
-        before = _done(connect())
+        before = done(connect())
         connection.rollback()
 
-        assert before == _done(connect()) == []
+        assert before == done(connect()) == []
 
     # -- finishing ---------------------------------------------------------------------------------------------------
 
@@ -168,37 +156,37 @@ class TransactionContract:
         self, store: TransactionalStore, connect: Connect, answer: Answer
     ) -> None:
         """And everybody finds both."""
-        claim = _finish(store, connect(), answer)
+        claim = work_and_finish(store, connect(), answer)
 
-        record = _found(store)
+        record = record_of(store)
 
-        assert _done(connect()) == ["finished"]
+        assert done(connect()) == ["finished"]
         assert isinstance(record.condition, Finished)
         assert (record.condition.answer, record.condition.token) == (answer, claim.guard.token)
         assert record.asked == make_asked()
 
     def test_whoever_comes_later_finds_the_answer(self, store: TransactionalStore, connect: Connect) -> None:
         """By either guard."""
-        _finish(store, connect())
+        work_and_finish(store, connect())
 
-        entered, claimed = _enter(store, connect()), store.claim(make_asked(), LEASE)
+        entered, claimed = enter(store, connect()), store.claim(make_asked(), LEASE)
 
         assert isinstance(entered, Settled)
-        assert entered.record == _found(store)
+        assert entered.record == record_of(store)
         assert claimed == entered
 
     def test_another_request_with_the_same_key_finds_it_too(self, store: TransactionalStore, connect: Connect) -> None:
         """What it was made for tells them apart."""
-        _finish(store, connect())
+        work_and_finish(store, connect())
 
-        found = _enter(store, connect(), body="two books")
+        found = enter(store, connect(), body="two books")
 
         assert isinstance(found, Settled)
         assert found.fingerprint == make_asked().fingerprint
 
     def test_keys_do_not_mix(self, store: TransactionalStore, connect: Connect) -> None:
         """Nor do callers who chose the same one."""
-        _finish(store, connect())
+        work_and_finish(store, connect())
         connection = connect()
 
         found = store.enter(connection, make_asked(scope="bob"), patience=timedelta(0), idle=LEASE)
@@ -212,22 +200,22 @@ class TransactionContract:
         self, store: TransactionalStore, connect: Connect, let_pass: LetPass
     ) -> None:
         """By another request as well: the key is new."""
-        _finish(store, connect())
+        work_and_finish(store, connect())
         let_pass(RETENTION)
         connection, asked = connect(), make_asked(body="two books")
 
-        claim = _claimed(_enter(store, connection, body="two books"))
+        claim = claimed(enter(store, connection, body="two books"))
         store.finish(connection, claim, asked, CREATED, RETENTION)
 
         assert isinstance(claim.guard, Transaction)
         assert claim.guard.replaces
-        assert _found(store).asked == asked
+        assert record_of(store).asked == asked
 
     def test_a_record_of_a_running_lease_is_busy(self, store: TransactionalStore, connect: Connect) -> None:
         """Both guards respect each other."""
         store.claim(make_asked(), LEASE)
 
-        found = _enter(store, connect())
+        found = enter(store, connect())
 
         assert isinstance(found, Busy)
         assert found.fingerprint == make_asked().fingerprint
@@ -236,23 +224,60 @@ class TransactionContract:
         self, store: TransactionalStore, connect: Connect, let_pass: LetPass
     ) -> None:
         """Its owner can no longer complete it."""
-        late = _claimed(store.claim(make_asked(), LEASE))
+        late = claimed(store.claim(make_asked(), LEASE))
         let_pass(LEASE + MOMENT)
 
-        ours = _finish(store, connect())
+        ours = work_and_finish(store, connect())
 
         with pytest.raises(ClaimLost):
             store.complete(late, CREATED, RETENTION)
-        record = _found(store)
+        record = record_of(store)
         assert isinstance(record.condition, Finished)
         assert record.condition.token == ours.guard.token
+
+    def test_a_record_that_was_left_after_a_phase_is_not_begun_again(
+        self, store: TransactionalStore, connect: Connect, let_pass: LetPass
+    ) -> None:
+        """Whether its lease was ended or has passed: its work is half done, and only a lease can go on with it."""
+        store.release(store.checkpoint(begin(store), make_phase("placed")))
+        with pytest.raises(CheckpointUnknown):
+            enter(store, connect())
+        store.claim(make_asked(), LEASE)
+        let_pass(LEASE)
+
+        with pytest.raises(CheckpointUnknown):
+            enter(store, connect())
+
+        assert lease_of(store).token is not None
+        assert progress_of(store) == [make_phase("placed")]
+
+    def test_a_quarantined_record_is_in_the_way(self, store: TransactionalStore, connect: Connect) -> None:
+        """Until a person settles it."""
+        store.quarantine(begin(store), "nobody knows")
+
+        found = enter(store, connect())
+
+        assert isinstance(found, Settled)
+        assert found.record == record_of(store)
+
+    def test_a_record_that_takes_the_place_of_another_has_none_of_its_checkpoints(
+        self, store: TransactionalStore, connect: Connect, let_pass: LetPass
+    ) -> None:
+        """They were of an epoch that has ended."""
+        store.complete(store.checkpoint(begin(store), make_phase("placed")), CREATED, RETENTION)
+        let_pass(RETENTION)
+
+        work_and_finish(store, connect())
+
+        assert record_of(store).point is None
+        assert progress_of(store) == []
 
     # -- after a doubt -----------------------------------------------------------------------------------------------
 
     def test_looking_again_finds_what_was_committed(self, store: TransactionalStore, connect: Connect) -> None:
         """And nothing where nothing was."""
         before = store.look_again(make_asked())
-        claim = _finish(store, connect())
+        claim = work_and_finish(store, connect())
 
         after = store.look_again(make_asked())
 
@@ -262,16 +287,16 @@ class TransactionContract:
         assert after.condition.token == claim.guard.token
 
 
-class KeyedTransactionContract(TransactionContract):
+class KeyedTransactionContract(KeyedPhases, TransactionContract):
     """What a store promises besides, if its database lets transactions of different keys go on at once."""
 
     def test_the_same_request_is_busy_while_a_transaction_is_open(
         self, store: TransactionalStore, connect: Connect
     ) -> None:
         """Nobody waits who is not told to."""
-        _enter(store, connect())
+        enter(store, connect())
 
-        found = _enter(store, connect())
+        found = enter(store, connect())
 
         assert isinstance(found, Busy)
         assert found.fingerprint == make_asked().fingerprint
@@ -280,9 +305,9 @@ class KeyedTransactionContract(TransactionContract):
         self, store: TransactionalStore, connect: Connect
     ) -> None:
         """It is a mistake of the client's, and waiting would not help."""
-        _enter(store, connect())
+        enter(store, connect())
 
-        found = _enter(store, connect(), body="two books")
+        found = enter(store, connect(), body="two books")
 
         assert found == Busy(None, timedelta(0))
 
@@ -291,48 +316,48 @@ class KeyedTransactionContract(TransactionContract):
     ) -> None:
         """Not even while the refused one has not gone yet."""
         first, refused = connect(), connect()
-        _enter(store, first)
-        _enter(store, refused)
-        _enter(store, refused_too := connect(), body="two books")
+        enter(store, first)
+        enter(store, refused)
+        enter(store, refused_too := connect(), body="two books")
         first.rollback()
         refused_too.rollback()
 
-        found = _enter(store, connect())
+        found = enter(store, connect())
 
         assert isinstance(found, Claim)
 
     def test_who_waits_is_woken_by_the_end_of_the_other(self, store: TransactionalStore, connect: Connect) -> None:
         """To the answer if there is one, else to run."""
         first, second, third = connect(), connect(), connect()
-        claim = _claimed(_enter(store, first))
+        claim = claimed(enter(store, first))
         with ThreadPoolExecutor(2) as threads:
-            waiting = threads.submit(_enter, store, second, patience=PATIENCE)
+            waiting = threads.submit(enter, store, second, patience=PATIENCE)
             first.rollback()
             woken = waiting.result()
-            waiting = threads.submit(_enter, store, third, patience=PATIENCE)
-            _work(second, "finished")
-            store.finish(second, _claimed(woken), make_asked(), CREATED, RETENTION)
+            waiting = threads.submit(enter, store, third, patience=PATIENCE)
+            work(second, "finished")
+            store.finish(second, claimed(woken), make_asked(), CREATED, RETENTION)
 
             found = waiting.result()
 
         assert isinstance(found, Settled)
-        assert _claimed(woken).guard.token != claim.guard.token
+        assert claimed(woken).guard.token != claim.guard.token
 
     def test_a_record_that_appeared_meanwhile_undoes_the_work(
         self, store: TransactionalStore, connect: Connect
     ) -> None:
         """The key decides where locks cannot, as between two guards."""
         connection = connect()
-        claim = _claimed(_enter(store, connection))
-        _work(connection, "in vain")
-        theirs = _claimed(store.claim(make_asked(), LEASE))
+        claim = claimed(enter(store, connection))
+        work(connection, "in vain")
+        theirs = claimed(store.claim(make_asked(), LEASE))
 
         with pytest.raises(ClaimLost):
             store.finish(connection, claim, make_asked(), CREATED, RETENTION)
         connection.rollback()
 
         store.complete(theirs, CREATED, RETENTION)
-        assert _done(connect()) == []
+        assert done(connect()) == []
 
     def test_a_dead_record_that_comes_back_to_life_is_not_replaced(
         self, store: TransactionalStore, connect: Connect, let_pass: LetPass
@@ -341,59 +366,22 @@ class KeyedTransactionContract(TransactionContract):
         store.claim(make_asked(), LEASE)
         let_pass(LEASE + MOMENT)
         connection = connect()
-        claim = _claimed(_enter(store, connection))
-        _work(connection, "in vain")
-        theirs = _claimed(store.claim(make_asked(), LEASE))
+        claim = claimed(enter(store, connection))
+        work(connection, "in vain")
+        theirs = claimed(store.claim(make_asked(), LEASE))
 
         with pytest.raises(ClaimLost):
             store.finish(connection, claim, make_asked(), CREATED, RETENTION)
         connection.rollback()
 
         store.complete(theirs, CREATED, RETENTION)
-        assert _done(connect()) == []
+        assert done(connect()) == []
 
     def test_waiting_ends(self, store: TransactionalStore, connect: Connect) -> None:
         """As for everybody who does not wait."""
-        _enter(store, connect())
+        enter(store, connect())
 
-        found = _enter(store, connect(), patience=timedelta(milliseconds=50))
+        found = enter(store, connect(), patience=timedelta(milliseconds=50))
 
         assert isinstance(found, Busy)
         assert found.fingerprint == make_asked().fingerprint
-
-
-# -- arranging and asserting -----------------------------------------------------------------------------------------
-
-
-def _enter(
-    store: TransactionalStore, connection: Any, *, body: str = "one book", patience: timedelta = timedelta(0)
-) -> Claim | Busy | Settled:
-    return store.enter(connection, make_asked(body=body), patience=patience, idle=LEASE)
-
-
-def _finish(store: TransactionalStore, connection: Any, answer: Answer = CREATED) -> Claim:
-    claim = _claimed(_enter(store, connection))
-    _work(connection, "finished")
-    store.finish(connection, claim, make_asked(), answer, RETENTION)
-    return claim
-
-
-def _work(connection: Any, name: str) -> None:
-    connection.cursor().execute(_WORK[name])
-
-
-def _done(connection: Any) -> list[str]:
-    cursor = connection.cursor()
-    cursor.execute("SELECT name FROM work ORDER BY name")
-    return [name for (name,) in cursor.fetchall()]
-
-
-def _claimed(found: Claim | Busy | Settled) -> Claim:
-    assert isinstance(found, Claim), f"expected a claim, got {found}"
-    return found
-
-
-def _found(store: TransactionalStore) -> Record:
-    record = store.find(make_asked().id)
-    assert record is not None, "there is no record"
-    return record

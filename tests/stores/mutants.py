@@ -3,6 +3,7 @@
 Most differ from the real store in a line of one statement; that line must exist, so that no mutant fades away unseen.
 """
 
+import sqlite3
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -14,10 +15,13 @@ from typing import Any, ClassVar
 from sqlalchemy import create_engine, event
 from sqlalchemy.pool import PoolProxiedConnection
 
+from flask_idempotency.core.checkpoint import Checkpoint
 from flask_idempotency.core.fingerprint import Fingerprint
 from flask_idempotency.core.record import Asked, Busy, Claim, Lease, Running, Settled
 from flask_idempotency.core.snapshot import Answer, NotKept, Snapshot
-from flask_idempotency.stores.sql import Rows
+from flask_idempotency.errors import ClaimLost
+from flask_idempotency.stores.database import Message, Rows
+from flask_idempotency.stores.sql import KEPT
 from flask_idempotency.stores.sqlite import SqliteStore
 
 NOW = "(julianday('now') - 2440587.5) * 86400.0"
@@ -86,14 +90,16 @@ class KeepsTokenOnTakeover(Mutant):
 class HasOneTokenPerRecord(Mutant):
     """The token is derived from the record, so it comes back with every attempt."""
 
-    def _execute(self, connection: PoolProxiedConnection, statement: str, values: Mapping[str, object]) -> Rows:
-        if "token" in values:
-            values = {**values, "token": _token_of(values["id"])}
-        return super()._execute(connection, statement, values)
+    def _execute(self, connection: PoolProxiedConnection, messages: Sequence[Message]) -> list[Rows]:
+        return super()._execute(connection, [(text, _with_token_of_record(values)) for text, values in messages])
 
     def claim(self, asked: Asked, lease: timedelta) -> Claim | Busy | Settled:
         found = super().claim(asked, lease)
         return replace(found, guard=Lease(_token_of(asked.id))) if isinstance(found, Claim) else found
+
+
+def _with_token_of_record(values: Mapping[str, object]) -> Mapping[str, object]:
+    return {**values, "token": _token_of(values["id"])} if "token" in values else values
 
 
 def _token_of(id_: object) -> bytes:
@@ -196,8 +202,8 @@ class UsesApplicationClock(Mutant):
     def _statement(self, verb: str) -> str:
         return super()._statement(verb).replace(NOW, ":clock")
 
-    def _execute(self, connection: PoolProxiedConnection, statement: str, values: Mapping[str, object]) -> Rows:
-        return super()._execute(connection, statement, {**values, "clock": time.time()})
+    def _execute(self, connection: PoolProxiedConnection, messages: Sequence[Message]) -> list[Rows]:
+        return super()._execute(connection, [(text, {**values, "clock": time.time()}) for text, values in messages])
 
 
 class ReplaysExpired(Mutant):
@@ -292,4 +298,409 @@ class TakesEmptyForNotKept(Mutant):
         super().complete(claim, answer, retention)
 
 
-MUTANTS: tuple[type[Mutant], ...] = tuple(sorted(Mutant.__subclasses__(), key=lambda mutant: mutant.__name__))
+# -- checkpoints -----------------------------------------------------------------------------------------------------
+
+
+class ChecksPointAlone(Mutant):
+    """A paused owner that stands where the record stands may write."""
+
+    changes = (("fence", "AND token = :token", ""), ("mark", "AND token = :token", ""))
+
+
+class ChecksTokenAlone(Mutant):
+    """Two threads with one claim both go on from the same point."""
+
+    changes = (("fence", "AND point IS :previous", ""),)
+
+
+class MarksWithoutFence(Mutant):
+    """Whoever is not let through writes its checkpoint all the same."""
+
+    changes = (("mark", "AND point = :point", ""),)
+
+
+class WritesOnFinished(Mutant):
+    """The owner of a settled record goes on."""
+
+    changes = (("fence", "AND state = 'running'", ""), ("mark", "AND state = 'running'", ""))
+
+
+class RefusesRepeatedCheckpoints(Mutant):
+    """An owner that did not hear of its success is told that it lost the claim."""
+
+    def checkpoint(self, claim: Claim, made: Checkpoint) -> Claim:
+        record = self.find(claim.id)
+        if record and record.point == made.point != claim.point:
+            raise ClaimLost
+        return super().checkpoint(claim, made)
+
+
+class KeepsTheOldClaim(Mutant):
+    """The owner is not told where its record stands now."""
+
+    def checkpoint(self, claim: Claim, made: Checkpoint) -> Claim:
+        super().checkpoint(claim, made)
+        return claim
+
+
+class LosesPointOnTakeover(Mutant):
+    """Whoever takes over begins from the start."""
+
+    changes = (("take_over", "ELSE point END", "ELSE NULL END"),)
+
+
+class ForgetsCheckpointsOnTakeover(Mutant):
+    """Whoever takes over knows where the record stands, and not what was done."""
+
+    changes = (("forget", "AND point IS NULL", ""),)
+
+
+class KeepsPointInNewEpoch(Mutant):
+    """A key that is new again begins in the middle."""
+
+    changes = (("take_over", "CASE state WHEN 'finished' THEN NULL ELSE point END", "point"),)
+
+
+class KeepsCheckpointsInNewEpoch(Mutant):
+    """A key that is new again finds the work of the old one done."""
+
+    changes = (("forget", "WHERE record_id = :id", "WHERE false"),)
+
+
+class KeepsReasonInNewEpoch(Mutant):
+    """A key that is new again is told the story of the old one."""
+
+    changes = (("take_over", "CASE state WHEN 'finished' THEN NULL ELSE reason END", "reason"),)
+
+
+class CompletesFromAnyPoint(Mutant):
+    """Whoever does not know how far the run has come may end it."""
+
+    changes = (("complete", "AND point IS :point", ""),)
+
+
+class TakesEachSendingForTheFirst(Mutant):
+    """The foreign system has forgotten the key, and it is sent again."""
+
+    changes = (("mark", "THEN c.at ELSE", "THEN excluded.at ELSE"),)
+
+
+class CountsGenerationsFromTheFirst(Mutant):
+    """A new key is thought to be as old as the one before it."""
+
+    changes = (("mark", "excluded.generation = c.generation AND", ""),)
+
+
+class CountsFromTheProof(Mutant):
+    """What was void since yesterday and is sent now is thought to be of yesterday."""
+
+    changes = (("mark", "AND c.state <> 'void'", ""),)
+
+
+class ReadsCheckpointsByName(Mutant):
+    """The order of the alphabet is not that of the run."""
+
+    changes = (("checkpoints", "ORDER BY position", "ORDER BY name"),)
+
+
+class MeasuresNoAge(Mutant):
+    """Every checkpoint is thought to be new."""
+
+    changes = (("checkpoints", f"{NOW} - at", "0.0"),)
+
+
+class KeepsRequests(Mutant):
+    """A request is kept though nobody has to go on with it."""
+
+    changes = (("drop_request", "WHERE record_id = :id", "WHERE false"),)
+
+
+class DropsEveryCheckpointAtTheEnd(Mutant):
+    """Nobody can say afterwards what was done."""
+
+    changes = (("drop_request", "AND kind = 'request'", ""),)
+
+
+class DropsRequestsInVain(Mutant):
+    """A paused owner takes the request from whoever has to go on with it."""
+
+    changes = (("drop_request", "AND state = 'finished'", ""),)
+
+
+class ReapLeavesCheckpoints(Mutant):
+    """They pile up, and the next record of that key finds them."""
+
+    changes = (("reap_checkpoints", "WHERE record_id IN", "WHERE false AND record_id IN"),)
+
+
+class ReapsCheckpointsAtOnce(Mutant):
+    """They go before their record."""
+
+    changes = (("reap_checkpoints", "- :grace", ""),)
+
+
+class ReapsEveryCheckpointDue(Mutant):
+    """They go in one batch, their records in several."""
+
+    changes = (("reap_checkpoints", "LIMIT :limit", ""),)
+
+
+# -- people ----------------------------------------------------------------------------------------------------------
+
+
+class QuarantinesWithoutToken(Mutant):
+    """A paused owner takes the record from the new one."""
+
+    changes = (("give_up", "AND token = :token", ""),)
+
+
+class QuarantinesFinished(Mutant):
+    """An owner takes its answer back."""
+
+    changes = (("give_up", "AND state = 'running'", ""),)
+
+
+class NotesWithoutToken(Mutant):
+    """A paused owner speaks for the new one."""
+
+    changes = (("note", "AND token = :token", ""),)
+
+
+class NotesOverRemarks(Mutant):
+    """What a person said is lost."""
+
+    changes = (("note", "ELSE coalesce(reason || '; ', '') || :reason END", "ELSE :reason END"),)
+
+
+class NotesAgainAndAgain(Mutant):
+    """Every attempt that meets the same trouble says so."""
+
+    changes = (("note", "THEN reason", "THEN coalesce(reason || '; ', '') || :reason"),)
+
+
+class ForgetsReasons(Mutant):
+    """The last word is the only one."""
+
+    changes = (("give_up", "coalesce(reason || '; ', '') || :reason", ":reason"),)
+
+
+class GivesNoReasonForTakeovers(Mutant):
+    """A record is quarantined, and nobody knows why."""
+
+    changes = (("quarantine", ", reason = coalesce(reason || '; ', '') || :reason", ""),)
+
+
+class ResolvesRunning(Mutant):
+    """A person answers while the owner is at it."""
+
+    changes = (("resolve", "AND state = 'quarantined'", "AND state <> 'finished'"),)
+
+
+class ResolvesFinished(Mutant):
+    """A person gives a second answer."""
+
+    changes = (("resolve", "AND state = 'quarantined'", "AND state <> 'running'"),)
+
+
+class ResolvesInTheOwnersName(Mutant):
+    """The last owner takes a person's answer for its own."""
+
+    changes = (("resolve", "token = NULL,", ""),)
+
+
+class SaysNotWhoResolved(Mutant):
+    """A remark is lost."""
+
+    changes = (("resolve", ":remark", "''"),)
+
+
+class ReopensWhateverItIs(Mutant):
+    """A running record loses its owner, a finished one runs again."""
+
+    changes = (("reopen", "AND state = 'quarantined'", ""),)
+
+
+class ReopensForTheLastOwner(Mutant):
+    """The one that gave up goes on, beside the next."""
+
+    changes = (("reopen", "token = NULL,", ""),)
+
+
+class ReopensWithoutAttempts(Mutant):
+    """The first death quarantines it again."""
+
+    changes = (("reopen", "attempt = 1,", ""),)
+
+
+class RefutesUnderTheSameKey(Mutant):
+    """The foreign system gives its old answer to what is sent anew."""
+
+    changes = (("refute", "generation = generation + 1,", ""),)
+
+
+class RefutesWhatIsDone(Mutant):
+    """What happened is sent again under another key."""
+
+    changes = (("refute", "AND state = 'sent'", ""),)
+
+
+class RefutesWhileItRuns(Mutant):
+    """A person who comes too late makes the owner's effect void."""
+
+    changes = (("refute", "AND state = 'quarantined'", ""),)
+
+
+class LosesTheProof(Mutant):
+    """Nobody can say why it was sent anew."""
+
+    changes = (("refute", "result = :proof,", ""),)
+
+
+class FindsHeldRequests(Mutant):
+    """What somebody is at is said to be abandoned."""
+
+    changes = (("abandoned", f"AND (token IS NULL OR lease_until <= {NOW})", ""),)
+
+
+class FindsOnlyEndedLeases(Mutant):
+    """What a dead owner left is never found."""
+
+    changes = (("abandoned", f"(token IS NULL OR lease_until <= {NOW})", "token IS NULL"),)
+
+
+class FindsFreshRequests(Mutant):
+    """Clients have no time to come back themselves."""
+
+    changes = (("abandoned", "- :age", ""),)
+
+
+class FindsEveryAbandonedRecord(Mutant):
+    """One is found whose request nobody has."""
+
+    changes = (("abandoned", "kind = 'request' AND", ""),)
+
+
+class FindsSettledRequests(Mutant):
+    """What a person has in hand is gone on with."""
+
+    changes = (("abandoned", "state = 'running' AND", "state <> 'finished' AND"),)
+
+
+class FindsTheLastFirst(Mutant):
+    """Whoever waits longest waits longer."""
+
+    changes = (("abandoned", "ORDER BY lease_until", "ORDER BY lease_until DESC"),)
+
+
+# -- phases: seen by the contract of transactional stores ------------------------------------------------------------
+
+
+class PhaseMutant(Mutant):
+    """A store that breaks a rule of phases only."""
+
+
+class SealsWhateverHappened(PhaseMutant):
+    """A checkpoint is added though the fence is gone, and the work with it."""
+
+    changes = (("seal", "AND token = :token AND state = 'running' AND point = :point", ""),)
+
+    def seal(self, connection: sqlite3.Connection, claim: Claim, made: Checkpoint, *, undo: bool = False) -> None:
+        connection.execute(self._statement("seal"), self._marked(claim, made))
+        connection.execute("COMMIT")
+
+
+class SealsInAnotherTransaction(PhaseMutant):
+    """The work is committed, and the checkpoint after it: whoever dies between them does it twice."""
+
+    def seal(self, connection: sqlite3.Connection, claim: Claim, made: Checkpoint, *, undo: bool = False) -> None:
+        if undo:
+            self.undo(connection)
+        connection.commit()
+        self.checkpoint(claim, made)
+
+
+class FencesInAnotherTransaction(PhaseMutant):
+    """The record is moved on before the work is done, whatever becomes of it."""
+
+    def fence(self, connection: sqlite3.Connection, claim: Claim, made: Checkpoint, *, idle: timedelta) -> None:
+        if not self._run("fence", **self._marked(claim, made)):
+            raise ClaimLost
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute(f"SAVEPOINT {KEPT}")
+
+
+class FencesByReading(PhaseMutant):
+    """Whoever was the owner when it looked may go on, from anywhere."""
+
+    def fence(self, connection: sqlite3.Connection, claim: Claim, made: Checkpoint, *, idle: timedelta) -> None:
+        self.stand(claim)
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute(self._statement("fence"), self._marked(claim, made))
+        connection.execute(f"SAVEPOINT {KEPT}")
+
+
+class FencesEverybody(PhaseMutant):
+    """A paused owner begins a phase and learns only at its end that it was in vain."""
+
+    def fence(self, connection: sqlite3.Connection, claim: Claim, made: Checkpoint, *, idle: timedelta) -> None:
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute(self._statement("fence"), self._marked(claim, made))
+        connection.execute(f"SAVEPOINT {KEPT}")
+
+
+class SealsWhatIsToBeUndone(PhaseMutant):
+    """What the step took back is committed."""
+
+    def seal(self, connection: sqlite3.Connection, claim: Claim, made: Checkpoint, *, undo: bool = False) -> None:
+        super().seal(connection, claim, made)
+
+
+class UndoesTheFence(PhaseMutant):
+    """A step that takes its work back gives the fence up as well."""
+
+    def undo(self, connection: sqlite3.Connection) -> None:
+        connection.execute("ROLLBACK")
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute(f"SAVEPOINT {KEPT}")
+
+
+class StandsForEverybody(PhaseMutant):
+    """A paused owner takes the new one's phase for its own."""
+
+    def stand(self, claim: Claim) -> str | None:
+        record = self.find(claim.id)
+        return record and record.point
+
+
+class HasNeverWritten(PhaseMutant):
+    """What the app did before a phase is thrown away."""
+
+    def has_written(self, connection: sqlite3.Connection) -> bool:
+        return False
+
+
+class AlwaysGivesWay(PhaseMutant):
+    """Every mistake of the app is made three times."""
+
+    def gives_way(self, error: Exception) -> bool:
+        return True
+
+
+class ReplacesWithOldCheckpoints(PhaseMutant):
+    """A record of the transaction guard has the checkpoints of the one before it."""
+
+    changes = (("forget", "WHERE record_id = :id", "WHERE false"),)
+
+
+class BeginsPhasesAgain(PhaseMutant):
+    """The transaction guard takes over what was left after a phase, and does its work a second time."""
+
+    def _judged(self, asked: Asked, rows: Rows, has_past: bool) -> Claim | Busy | Settled:
+        # As the columns of record.sql have it, the point is the last but one, before whether it has expired.
+        return super()._judged(asked, [(*row[:-3], None, *row[-2:]) for row in rows], has_past)
+
+
+MUTANTS: tuple[type[Mutant], ...] = tuple(
+    sorted(set(Mutant.__subclasses__()) - {PhaseMutant}, key=lambda mutant: mutant.__name__)
+)
+PHASE_MUTANTS: tuple[type[PhaseMutant], ...] = tuple(PhaseMutant.__subclasses__())

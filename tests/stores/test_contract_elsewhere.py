@@ -37,6 +37,7 @@ HABITS = (
     ("enable_hashagg", "off"),
     ("enable_sort", "off"),
     ("enable_material", "off"),
+    ("jit", "off"),  # which would compile what such a plan costs on paper, and take longer than all the rest
 )
 
 

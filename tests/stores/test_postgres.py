@@ -18,9 +18,9 @@ from flask_idempotency.core.snapshot import Snapshot
 from flask_idempotency.errors import ConfigError, OutcomeUnknown, StoreUnavailable
 from flask_idempotency.stores import open_store
 from flask_idempotency.stores import postgres as module
+from flask_idempotency.stores.database import load_statement
 from flask_idempotency.stores.pipeline import converse
 from flask_idempotency.stores.postgres import PostgresStore, driver_of
-from flask_idempotency.stores.sql import load_statement
 from flask_idempotency.testing import LEASE, MOMENT, RETENTION, make_asked
 from tests.fixtures.postgres import Postgres
 from tests.fixtures.processes import eventually, race
@@ -85,7 +85,7 @@ def test_a_table_of_another_version_is_one_sentence(postgres_url: str):
 
         assert str(refusal.value) == (
             "The table idempotency_record is of another version, without attempt, created_at, expires_at, fingerprint,"
-            " headers, lease_until, method, path, scope, status, token;"
+            " headers, lease_until, method, path, point, reason, scope, status, token;"
             " rename or drop it, then run: flask idempotency init"
         )
     store.close()
@@ -132,7 +132,9 @@ def as_role(store: PostgresStore, session: Any) -> Iterator[Callable[..., Postgr
     name = f"clerk_{uuid.uuid4().hex}"  # roles are the whole server's, and tests run side by side
     role = sql.Identifier(name)
     session.execute(sql.SQL("CREATE ROLE {} LOGIN").format(role))
-    session.execute(sql.SQL("GRANT SELECT, INSERT, UPDATE, DELETE ON idempotency_record TO {}").format(role))
+    session.execute(
+        sql.SQL("GRANT SELECT, INSERT, UPDATE, DELETE ON idempotency_record, idempotency_checkpoint TO {}").format(role)
+    )
     session.commit()
     stores: list[PostgresStore] = []
 

@@ -334,9 +334,9 @@ def test_a_caller_that_is_stopped_in_the_middle_leaves_no_half_used_connection(
 ):
     execute = PostgresStore._execute
 
-    def be_stopped(store: Any, connection: Any, statement: str, values: Any) -> Any:
+    def be_stopped(store: Any, connection: Any, messages: Any) -> Any:
         connection.cursor().execute("BEGIN")
-        execute(store, connection, statement, values)
+        execute(store, connection, messages)
         raise SystemExit  # as a worker's time-out does inside a view
 
     monkeypatch.setattr(PostgresStore, "_execute", be_stopped)

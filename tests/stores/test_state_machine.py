@@ -3,7 +3,7 @@
 HYPOTHESIS_PROFILE chooses how many: dev, ci or nightly.
 """
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -12,8 +12,8 @@ from hypothesis.stateful import run_state_machine_as_test
 from sqlalchemy.pool import PoolProxiedConnection
 
 from flask_idempotency.stores import open_store
+from flask_idempotency.stores.database import Message, Rows
 from flask_idempotency.stores.postgres import PostgresStore
-from flask_idempotency.stores.sql import Rows
 from tests.stores.machine import StoreMachine
 from tests.stores.worlds import MemoryWorld, SqlWorld, World
 
@@ -42,8 +42,8 @@ class LossyPostgres(PostgresStore):
 
     loses_next = False
 
-    def _execute(self, connection: PoolProxiedConnection, statement: str, values: Mapping[str, object]) -> Rows:
-        rows = super()._execute(connection, statement, values)
+    def _execute(self, connection: PoolProxiedConnection, messages: Sequence[Message]) -> list[Rows]:
+        rows = super()._execute(connection, messages)
         if self.loses_next:
             self.loses_next = False
             raise self._engine.dialect.loaded_dbapi.OperationalError("the answer was lost")

@@ -27,7 +27,6 @@ class OnPostgres(KeyedTransactionContract):
 
     @pytest.fixture
     def connect(self, store: PostgresStore) -> Iterator[Callable[[], Any]]:
-        SqlWorld(store).clear()
         with ExitStack() as connections:
             first = connections.enter_context(psycopg.connect(plain(store), prepare_threshold=None))
             first.execute("CREATE TABLE IF NOT EXISTS work (name text)")
@@ -46,12 +45,14 @@ class OnPostgres(KeyedTransactionContract):
 class TestPostgres(OnPostgres):
     @pytest.fixture
     def store(self, any_postgres_store: PostgresStore) -> PostgresStore:
+        SqlWorld(any_postgres_store).clear()
         return any_postgres_store
 
 
 class TestPostgresUnderARoleOfOddHabits(OnPostgres):
     @pytest.fixture
     def store(self, odd_store: PostgresStore) -> PostgresStore:
+        SqlWorld(odd_store).clear()
         return odd_store
 
 
@@ -59,6 +60,7 @@ class TestPostgresUnderARoleOfOddHabits(OnPostgres):
 class TestPostgresBehindPgbouncer(OnPostgres):
     @pytest.fixture
     def store(self, pooled_store: PostgresStore) -> PostgresStore:
+        SqlWorld(pooled_store).clear()
         return pooled_store
 
 

@@ -11,9 +11,10 @@ from unittest import mock
 
 from flask_idempotency.core.record import Claim
 from flask_idempotency.stores import Store
+from flask_idempotency.stores.database import load_statement
 from flask_idempotency.stores.memory import MemoryStore
 from flask_idempotency.stores.pipeline import _numbered
-from flask_idempotency.stores.sql import SqlStore, load_statement
+from flask_idempotency.stores.sql import SqlStore
 
 HAIR = timedelta(milliseconds=2)  # SQLite's clock counts in milliseconds, and its times are rounded
 
@@ -69,7 +70,7 @@ class MemoryWorld(World):
         self.now += duration
 
     def dump(self) -> object:
-        return {id_: replace(row) for id_, row in self.store._rows.items()}
+        return {id_: replace(row, checkpoints=dict(row.checkpoints)) for id_, row in self.store._rows.items()}
 
     def clear(self) -> None:
         self.store._rows.clear()
@@ -89,17 +90,23 @@ class SqlWorld(World):
             " SET created_at = created_at - :by, lease_until = lease_until - :by, expires_at = expires_at - :by",
             by=self.store._from_duration(duration + HAIR),
         )
+        self._run("UPDATE idempotency_checkpoint SET at = at - :by", by=self.store._from_duration(duration + HAIR))
 
     def dump(self) -> object:
-        return [tuple(row) for row in self._run("SELECT * FROM idempotency_record ORDER BY id")]
+        tables = (
+            "SELECT * FROM idempotency_record ORDER BY id",
+            "SELECT * FROM idempotency_checkpoint ORDER BY 1, 2, 3",
+        )
+        return [tuple(row) for table in tables for row in self._run(table)]
 
     def clear(self) -> None:
         self._run("DELETE FROM idempotency_record")
+        self._run("DELETE FROM idempotency_checkpoint")
 
     def _run(self, statement: str, **values: object) -> list[Any]:
         for name in values:
             statement = statement.replace(f":{name}", self.store.mark.replace("NAME", name))
-        return self.store._run_text(statement, values)
+        return self.store._with_connection(lambda connection: self.store._execute(connection, [(statement, values)]))[0]
 
 
 def claimed(found: object) -> Claim:

@@ -124,6 +124,7 @@ class Shop:
         with self.app.app_context():
             self.db.drop_all()
         self.sql("DROP TABLE idempotency_record")
+        self.sql("DROP TABLE idempotency_checkpoint")
 
     def close(self) -> None:
         """Close every connection."""

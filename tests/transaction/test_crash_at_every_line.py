@@ -188,6 +188,7 @@ def trial_on(url: str) -> Iterator[Trial]:
     sys.settrace(before)
 
 
+@pytest.mark.timeout(900)  # hundreds of processes, one after the other
 def test_after_death_at_every_line_there_is_one_order_and_one_answer_on_sqlite(sqlite_trial):
     positions = range(1, len(sqlite_trial.seen) + 1)
 

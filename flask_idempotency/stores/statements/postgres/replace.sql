@@ -4,9 +4,10 @@ UPDATE idempotency_record
    SET scope = :scope, method = :method, path = :path, fingerprint = :fingerprint, state = 'finished', token = :token,
        attempt = CASE state WHEN 'finished' THEN 1 ELSE attempt END,
        created_at = CASE state WHEN 'finished' THEN clock_timestamp() ELSE created_at END,
-       lease_until = NULL, expires_at = clock_timestamp() + :retention,
+       point = NULL, reason = NULL, lease_until = NULL, expires_at = clock_timestamp() + :retention,
        status = :status, headers = :headers, body = :body
  WHERE id = :id
    AND ((state = 'finished' AND expires_at <= clock_timestamp())
-        OR (state = 'running' AND fingerprint = :fingerprint AND (token IS NULL OR lease_until <= clock_timestamp())))
+        OR (state = 'running' AND point IS NULL AND fingerprint = :fingerprint
+            AND (token IS NULL OR lease_until <= clock_timestamp())))
 RETURNING set_config('synchronous_commit', replace(current_setting('synchronous_commit'), 'off', 'on'), true)

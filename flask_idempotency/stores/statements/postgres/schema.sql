@@ -1,3 +1,6 @@
+-- The tables, made by one at a time: PostgreSQL does not wait for whoever makes the same.
+SELECT pg_advisory_xact_lock(7216081425136404003);
+
 -- One row for each (scope, key), found by the digest of both; the key itself is not stored.
 -- What has a fixed width comes first, where nothing has to be padded.
 CREATE TABLE IF NOT EXISTS idempotency_record (
@@ -13,6 +16,8 @@ CREATE TABLE IF NOT EXISTS idempotency_record (
     fingerprint bytea       NOT NULL CHECK (octet_length(fingerprint) = 16),
     state       text        NOT NULL CHECK (state IN ('running', 'finished', 'quarantined')),
     token       bytea,
+    point       text,
+    reason      text,
     headers     text,
     body        bytea,
     CHECK (state <> 'finished' OR (expires_at IS NOT NULL AND status IS NOT NULL)),

@@ -6,10 +6,13 @@ UPDATE idempotency_record AS r
        lease_until = clock_timestamp() + :lease,
        attempt = CASE r.state WHEN 'finished' THEN 1 ELSE r.attempt + (r.token IS NOT NULL)::integer END,
        created_at = CASE r.state WHEN 'finished' THEN clock_timestamp() ELSE r.created_at END,
+       point = CASE r.state WHEN 'finished' THEN NULL ELSE r.point END,
+       reason = CASE r.state WHEN 'finished' THEN NULL ELSE r.reason END,
        expires_at = NULL, status = NULL, headers = NULL, body = NULL
  WHERE r.id = :id
    AND ((r.state = 'finished' AND r.expires_at <= clock_timestamp())
         OR (r.state = 'running' AND r.fingerprint = :fingerprint
             AND (r.token IS NULL OR (r.lease_until <= clock_timestamp() AND r.attempt <= :takeovers))))
    AND set_config('lock_timeout', '2s', true) IS NOT NULL
-RETURNING r.attempt, set_config('synchronous_commit', replace(current_setting('synchronous_commit'), 'off', 'on'), true)
+RETURNING r.attempt, r.point,
+          set_config('synchronous_commit', replace(current_setting('synchronous_commit'), 'off', 'on'), true)

@@ -3,5 +3,5 @@
 UPDATE idempotency_record
    SET state = 'finished', status = :status, headers = :headers, body = :body, lease_until = NULL,
        expires_at = (julianday('now') - 2440587.5) * 86400.0 + :retention
- WHERE id = :id AND token = :token AND state = 'running'
+ WHERE id = :id AND token = :token AND state = 'running' AND point IS :point
 RETURNING id

@@ -3,6 +3,6 @@ DELETE FROM idempotency_record
  WHERE id IN (SELECT id
                 FROM idempotency_record
                WHERE state = 'finished' AND expires_at < (julianday('now') - 2440587.5) * 86400.0 - :grace
-               ORDER BY expires_at
+               ORDER BY expires_at, id
                LIMIT :limit)
 RETURNING id

@@ -8,6 +8,8 @@ CREATE TABLE IF NOT EXISTS idempotency_record (
     fingerprint BLOB    NOT NULL CHECK (length(fingerprint) = 16),
     state       TEXT    NOT NULL CHECK (state IN ('running', 'finished', 'quarantined')),
     token       BLOB,
+    point       TEXT,
+    reason      TEXT,
     attempt     INTEGER NOT NULL,
     created_at  REAL    NOT NULL,
     lease_until REAL,

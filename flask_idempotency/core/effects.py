@@ -1,0 +1,113 @@
+"""What to do about an effect that may have happened, decided purely. Nothing is ever sent again by guesswork."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Literal, get_args
+
+from flask_idempotency.core.checkpoint import Checkpoint, Progress
+from flask_idempotency.errors import IdempotencyError
+
+Policy = Literal["idempotent", "query", "at_most_once"]
+POLICIES: tuple[str, ...] = get_args(Policy)
+RETENTION = timedelta(hours=24)  # what most gateways promise to remember a key for
+SETTLES_IN = timedelta(minutes=1)  # longer than a request is on its way, whatever holds it up
+MARGIN = 10  # the part of a retention that is left for clocks that differ, and for the sending itself
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What the foreign system can do: remember keys for a while, be asked, or neither."""
+
+    policy: Policy
+    can_be_asked: bool
+    retention: timedelta
+    settles_in: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send it, under the key of this generation."""
+
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Ask the foreign system whether it happened."""
+
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """Leave it to a person."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Say nothing yet: it may still arrive."""
+
+    rest: timedelta
+
+
+def make_terms(
+    policy: Policy | None, *, can_be_asked: bool, retention: timedelta | None, settles_in: timedelta | None
+) -> Terms:
+    """Check what the view says about the foreign system. Raises IdempotencyError, in one sentence, for a mistake."""
+    if policy is None:
+        policy = "query" if can_be_asked else "idempotent"
+    if policy not in POLICIES:
+        raise IdempotencyError(f"policy={policy!r} is none of {', '.join(POLICIES)}.")
+    if policy == "query" and not can_be_asked:
+        raise IdempotencyError('policy="query" needs query=, a function of the key that gives the result or None.')
+    if policy == "at_most_once" and can_be_asked:
+        raise IdempotencyError('policy="at_most_once" is for what cannot be asked; with query=, use policy="query".')
+    given: dict[str, Any] = {"retention": retention, "settles_in": settles_in}
+    for name, value in given.items():
+        if value is not None and not (isinstance(value, timedelta) and value > timedelta(0)):
+            raise IdempotencyError(f"{name}= must be a timedelta longer than nothing, not {value!r}.")
+    return Terms(policy, can_be_asked, retention or RETENTION, SETTLES_IN if settles_in is None else settles_in)
+
+
+def resume(found: Checkpoint, terms: Terms) -> Send | Ask | GiveUp:
+    """Say how to go on with an effect that was begun and not done."""
+    if found.state is Progress.VOID:
+        return Send(found.generation)
+    match terms:
+        case Terms(policy="at_most_once"):
+            return GiveUp(nobody_knows(found))
+        case Terms(policy="idempotent") if found.age < _window(terms):
+            return Send(found.generation)
+        case Terms(can_be_asked=True):
+            return Ask(found.generation)
+    return GiveUp(f"{found.name} was sent {_hours(found.age)} ago, longer than the foreign system remembers its key")
+
+
+def nobody_knows(sent: Checkpoint) -> str:
+    """Say why a person is needed where nothing may be sent twice."""
+    return f"{sent.name} was sent, and nobody knows whether it arrived"
+
+
+def conclude_absent(found: Checkpoint, terms: Terms) -> Send | Wait:
+    """Say what follows when the foreign system knows nothing of it: it did not happen, unless it is on its way."""
+    quiet = found.age - _last_sending(terms)
+    if quiet < terms.settles_in:
+        return Wait(terms.settles_in - quiet)
+    return Send(found.generation + 1)
+
+
+def _last_sending(terms: Terms) -> timedelta:
+    """Say how long after the first sending the last copy may have left."""
+    return _window(terms) if terms.policy == "idempotent" else timedelta(0)
+
+
+def _window(terms: Terms) -> timedelta:
+    """Say how long the same key may be sent again."""
+    return terms.retention - terms.retention / MARGIN
+
+
+def _hours(age: timedelta) -> str:
+    hours = age.total_seconds() / 3600
+    return f"{hours:.1f} h" if hours >= 1 else f"{age.total_seconds():.0f} s"

@@ -1,0 +1,150 @@
+"""How a SQL store asks its database: statements by name, one transaction for each call, again where it was thrown back.
+
+SQLAlchemy's engine gives the connections; statements go to the driver as they stand in their files, for the path of
+every request leads through here.
+"""
+
+import logging
+import os
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from enum import Enum, auto
+from functools import cache
+from importlib.resources import files
+from typing import Any, ClassVar, TypeVar
+
+from sqlalchemy import Engine
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.pool import PoolProxiedConnection
+
+from flask_idempotency.errors import StoreUnavailable
+
+TRIES = 3  # a claim that met three rivals in a row, or a statement the database threw back thrice, waits for a retry
+
+log = logging.getLogger("flask_idempotency")
+
+T = TypeVar("T")
+Row = Sequence[Any]
+Rows = list[Row]
+Message = tuple[str, Mapping[str, object]]  # a statement, with parameters as the driver writes them, and their values
+
+
+class ConnectionLost(StoreUnavailable):
+    """The connection was dead before anything was done on it; another may live."""
+
+
+class ThrownBack(StoreUnavailable):
+    """The database gave way to somebody else, and nothing was done: it can be done again."""
+
+
+class Fault(Enum):
+    """What a driver's error means for the statement that met it."""
+
+    CONFLICT = auto()  # thrown back by the database, certainly not done: run it again
+    LOST = auto()  # the connection is gone, done or not: run it again on a new one, every statement bears it
+    FATAL = auto()  # it will not get better by asking again
+
+
+class SqlDatabase(ABC):
+    """A database that statements are sent to. A technology says how they are run, and what its errors mean."""
+
+    technology: ClassVar[str]
+    mark: ClassVar[str]  # how the driver writes the parameter NAME
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._process = os.getpid()
+
+    @abstractmethod
+    def _execute(self, connection: PoolProxiedConnection, messages: Sequence[Message]) -> list[Rows]:
+        """Run the statements in one transaction and give the rows of each once it is committed."""
+
+    @abstractmethod
+    def _fault(self, error: Exception) -> Fault:
+        """Say what a driver's error means."""
+
+    def close(self) -> None:
+        """Close the pooled connections."""
+        self._engine.dispose()
+
+    def _run(self, verb: str, **values: object) -> Rows:
+        """Run one statement, in a transaction of its own."""
+        return self._run_all((verb,), values)[0]
+
+    def _run_all(self, verbs: Sequence[str], values: Mapping[str, object]) -> list[Rows]:
+        """Run several statements, with the same values, in one transaction."""
+        messages = [(self._statement(verb), values) for verb in verbs]
+        return self._with_connection(lambda connection: self._execute(connection, messages))
+
+    def _with_connection(self, act: Callable[[PoolProxiedConnection], T]) -> T:
+        """Do something, again where the database or the network threw it back; every statement here bears that."""
+        self._leave_parent_connections()
+        for tries_left in reversed(range(TRIES)):
+            connection = self._connect()
+            try:
+                return act(connection)
+            except self._driver_error as error:
+                fault = self._fault(error)
+                if fault is not Fault.CONFLICT:
+                    connection.invalidate()  # and with it whatever the statement left behind
+                if fault is Fault.LOST:
+                    self._engine.dispose()  # the others of its age are gone too
+                if fault is Fault.FATAL or not tries_left:
+                    raise self._unavailable(error) from error
+            except BaseException:
+                connection.invalidate()  # stopped in the middle of something: nobody can go on from there
+                raise
+            finally:
+                with suppress(self._driver_error):
+                    connection.close()
+        raise AssertionError("the last try returns or raises")
+
+    def _connect(self) -> PoolProxiedConnection:
+        try:
+            return self._engine.raw_connection()
+        except (self._driver_error, SQLAlchemyError) as error:
+            raise self._unavailable(error) from error
+
+    def _leave_parent_connections(self) -> None:
+        """After a fork, leave the parent's connections to the parent."""
+        if self._process != os.getpid():
+            self._engine.dispose(close=False)
+            self._process = os.getpid()
+
+    @property
+    def _driver_error(self) -> type[Exception]:
+        error: type[Exception] = self._engine.dialect.loaded_dbapi.Error
+        return error
+
+    def _unavailable(self, error: Exception) -> StoreUnavailable:
+        log.error("store_unavailable: %s: %s", type(error).__name__, first_line(error))
+        return StoreUnavailable(retry_after=1)
+
+    def _statement(self, verb: str) -> str:
+        return load_statement(self.technology, verb, self.mark)
+
+
+@cache
+def load_statement(technology: str, verb: str, mark: str) -> str:
+    """Read a statement from its file, with parameters as its driver writes them.
+
+    A line of comment is left out, ``@record`` stands for the columns of record.sql, and ``:name`` for a parameter.
+    """
+    folder = files(f"{__package__}.statements").joinpath(technology)
+
+    def read(name: str) -> str:
+        lines = folder.joinpath(f"{name}.sql").read_text("utf-8").splitlines()
+        return "\n".join(line for line in lines if not line.lstrip().startswith("--"))
+
+    return re.sub(
+        r"(?<!:):([a-z]+)\b",
+        lambda found: mark.replace("NAME", found[1]),
+        read(verb).replace("@record", read("record")),
+    )
+
+
+def first_line(error: BaseException) -> str:
+    """Give what names the fault; further lines of a driver's message may quote a row."""
+    return next(iter(str(error).splitlines()), "")

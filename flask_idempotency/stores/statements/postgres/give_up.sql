@@ -1,0 +1,6 @@
+-- Take our own record out of service: only a person can settle it. No row back: the claim was lost.
+UPDATE idempotency_record
+   SET state = 'quarantined', reason = coalesce(reason || '; ', '') || :reason
+ WHERE id = :id AND token = :token AND state = 'running'
+   AND set_config('lock_timeout', '2s', true) IS NOT NULL
+RETURNING id

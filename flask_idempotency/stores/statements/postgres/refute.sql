@@ -1,0 +1,6 @@
+-- Note that an effect did not happen: the next sending is another, with a key of its own. Only while a person has the record.
+UPDATE idempotency_checkpoint
+   SET state = 'void', generation = generation + 1, result = :proof, at = clock_timestamp()
+ WHERE record_id = :id AND name = :name AND kind = 'effect' AND state = 'sent'
+   AND EXISTS (SELECT 1 FROM idempotency_record WHERE id = :id AND state = 'quarantined')
+RETURNING name

@@ -1,0 +1,7 @@
+-- Read requests that were left in the middle and can be gone on with; the one that was left first comes first.
+SELECT @record
+  FROM idempotency_record
+ WHERE state = 'running' AND (token IS NULL OR lease_until <= (julianday('now') - 2440587.5) * 86400.0)
+   AND id IN (SELECT record_id FROM idempotency_checkpoint WHERE kind = 'request' AND at <= (julianday('now') - 2440587.5) * 86400.0 - :age)
+ ORDER BY lease_until
+ LIMIT :limit

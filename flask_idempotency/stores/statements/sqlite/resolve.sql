@@ -1,0 +1,7 @@
+-- Settle a quarantined record with the answer that a person gives: nobody else's, so it has no token any more.
+-- No row back: it is not quarantined.
+UPDATE idempotency_record
+   SET state = 'finished', token = NULL, status = :status, headers = :headers, body = :body, lease_until = NULL,
+       reason = coalesce(reason || '; ', '') || :remark || strftime(' on %Y-%m-%d %H:%M:%S UTC', 'now'), expires_at = (julianday('now') - 2440587.5) * 86400.0 + :retention
+ WHERE id = :id AND state = 'quarantined'
+RETURNING id

@@ -1,0 +1,136 @@
+"""What the contracts do with a store, and how they look at what became of it."""
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import timedelta
+from threading import Barrier
+from typing import TypeVar
+
+from flask_idempotency.core.checkpoint import Checkpoint, Kind, Progress
+from flask_idempotency.core.lifecycle import TAKEOVERS
+from flask_idempotency.core.record import Busy, Claim, Finished, Quarantined, Record, Running, Settled
+from flask_idempotency.core.snapshot import Snapshot
+from flask_idempotency.stores import Store
+from flask_idempotency.testing.given import LEASE, MOMENT, LetPass, make_asked
+
+T = TypeVar("T")
+
+OTHER = Snapshot(200, (), b"another answer")
+
+# -- arranging -------------------------------------------------------------------------------------------------------
+
+
+def begin(store: Store, key: str = "order-1") -> Claim:
+    """Claim a record, which must be free."""
+    return claimed(store.claim(make_asked(key), LEASE))
+
+
+def let_run_out(store: Store, let_pass: LetPass, times: int) -> list[int]:
+    """Let so many owners in turn claim and die; give the numbers of their attempts."""
+    attempts = []
+    for _ in range(times):
+        attempts.append(begin(store).attempt)
+        let_pass(LEASE)
+    return attempts
+
+
+def wear_out(store: Store, let_pass: LetPass) -> None:
+    """Let one owner more die than a record is allowed."""
+    let_run_out(store, let_pass, TAKEOVERS + 1)
+    assert isinstance(store.claim(make_asked(), LEASE), Settled)
+
+
+def make_phase(name: str, position: int = 1, result: str | None = None) -> Checkpoint:
+    """Make the checkpoint of a phase that is done."""
+    return Checkpoint(name, Kind.PHASE, position, result=result)
+
+
+def make_effect(
+    state: Progress, generation: int = 1, *, name: str = "charge", position: int = 1, result: str | None = None
+) -> Checkpoint:
+    """Make a checkpoint of an effect."""
+    return Checkpoint(name, Kind.EFFECT, position, state, generation, result)
+
+
+def race(callers: int, call: Callable[[], T]) -> list[T]:
+    """Have threads do the same thing at one instant; give what each got."""
+    return race_each([call] * callers)
+
+
+def race_each(calls: Iterable[Callable[[], T]]) -> list[T]:
+    """Have each thing done by a thread of its own, all at one instant; give what each got, in their order."""
+    racers = list(calls)
+    line = Barrier(len(racers), timeout=60)  # a racer that never comes must not hang the test
+
+    def run(call: Callable[[], T]) -> T:
+        line.wait()
+        return call()
+
+    with ThreadPoolExecutor(len(racers)) as threads:
+        return list(threads.map(run, racers))
+
+
+# -- asserting -------------------------------------------------------------------------------------------------------
+
+
+def claimed(found: Claim | Busy | Settled) -> Claim:
+    """Give the claim that there must be."""
+    assert isinstance(found, Claim), f"expected a claim, got {found}"
+    return found
+
+
+def only_claim(found: Iterable[Claim | Busy | Settled]) -> Claim:
+    """Give the one claim that there must be among the answers."""
+    claims = [each for each in found if isinstance(each, Claim)]
+    assert len(claims) == 1, f"{len(claims)} callers got the claim"
+    return claims[0]
+
+
+def record_of(store: Store, key: str = "order-1") -> Record:
+    """Give the record that there must be."""
+    record = store.find(make_asked(key).id)
+    assert record is not None, "the record is gone"
+    return record
+
+
+def lease_of(store: Store) -> Running:
+    """Give how a record runs, which it must."""
+    condition = record_of(store).condition
+    assert isinstance(condition, Running), f"expected a running record, got {condition}"
+    return condition
+
+
+def outcome_of(store: Store) -> Finished:
+    """Give how a record was finished, which it must be."""
+    condition = record_of(store).condition
+    assert isinstance(condition, Finished), f"expected a finished record, got {condition}"
+    return condition
+
+
+def progress_of(store: Store, key: str = "order-1") -> list[Checkpoint]:
+    """Give the checkpoints of a record as they were written: a clock that goes on changes only their age."""
+    return [replace(each, age=timedelta(0)) for each in store.checkpoints(make_asked(key).id)]
+
+
+def everything_in(store: Store) -> object:
+    """Give all that can be seen of a store, to compare with a later look: what a clock adds by itself is left out."""
+    return [
+        (
+            replace(record, condition=_at_rest(record)),
+            [replace(each, age=timedelta(minutes=round(each.age / MOMENT))) for each in _made(store, record)],
+        )
+        for record in sorted(store.browse(), key=lambda record: record.asked.id)
+    ]
+
+
+def _at_rest(record: Record) -> Running | Finished | Quarantined:
+    match record.condition:
+        case Running() as running:
+            return replace(running, lease_left=timedelta(0))
+        case condition:
+            return condition
+
+
+def _made(store: Store, record: Record) -> list[Checkpoint]:
+    return store.checkpoints(record.asked.id)

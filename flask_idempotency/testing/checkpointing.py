@@ -1,0 +1,521 @@
+"""An owner writes down how far it has come, and whoever takes over goes on from there."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from flask_idempotency.core.checkpoint import MAX_RESULT, REQUEST, Checkpoint, Kind, Progress
+from flask_idempotency.core.record import Busy, Claim, Settled
+from flask_idempotency.errors import ClaimLost, OutcomeUnknown
+from flask_idempotency.stores import Store
+from flask_idempotency.testing.acting import (
+    OTHER,
+    begin,
+    claimed,
+    everything_in,
+    lease_of,
+    make_effect,
+    make_phase,
+    outcome_of,
+    progress_of,
+    race,
+    race_each,
+    record_of,
+)
+from flask_idempotency.testing.given import CREATED, LEASE, MOMENT, RETENTION, LetPass, make_asked
+
+_PLACED, _PAID = make_phase("placed", 1, '{"order":1}'), make_phase("paid", 3)
+_SENT, _DONE = (make_effect(state, position=2) for state in (Progress.SENT, Progress.DONE))
+_STORED = Checkpoint(REQUEST, Kind.REQUEST, 0, result='{"method":"POST"}')
+
+_RESULTS = {
+    "none": None,
+    "null": "null",
+    "empty": '""',
+    "quotes and backslashes": '{"a":"\'\\"\\\\ ; -- %s :id $1"}',
+    "every plane": '"\u00e9\u20ac\u05d0\U0001f600"',
+    "as long as can be": '"' + "x" * (MAX_RESULT - 2) + '"',
+}
+
+
+class Checkpointing:
+    """Every write of a run asks for its token and for the point where it stood."""
+
+    # -- going on ----------------------------------------------------------------------------------------------------
+
+    def test_a_record_begins_without_a_point(self, store: Store) -> None:
+        """Nothing was done yet."""
+        claim = begin(store)
+
+        assert claim.point is None
+        assert record_of(store).point is None
+        assert store.checkpoints(claim.id) == []
+
+    def test_a_checkpoint_moves_record_and_claim_on(self, store: Store) -> None:
+        """The owner goes on with the claim that it is given."""
+        claim = begin(store)
+
+        moved = store.checkpoint(claim, _PLACED)
+
+        assert moved == replace(claim, point=_PLACED.point)
+        assert record_of(store).point == _PLACED.point
+        assert progress_of(store) == [_PLACED]
+
+    def test_a_checkpoint_changes_nothing_else(self, store: Store) -> None:
+        """Not the lease, nor the owner, nor the count of attempts."""
+        claim = begin(store)
+        before = record_of(store), lease_of(store).lease_until
+
+        store.checkpoint(claim, _PLACED)
+
+        after = replace(record_of(store), point=None, condition=before[0].condition)
+        assert (after, lease_of(store).lease_until) == before
+        assert lease_of(store).token == claim.guard.token
+
+    def test_checkpoints_come_back_in_the_order_in_which_the_run_went(self, store: Store) -> None:
+        """Not in that of their names, nor of their last change."""
+        claim = begin(store)
+        made = [make_phase(name, position) for position, name in enumerate(("zoo", "mid", "ant", "Zoo", "zo-o"), 1)]
+        for each in (*made, replace(made[1], result="2")):
+            claim = store.checkpoint(claim, each)
+
+        found = progress_of(store)
+
+        assert [(each.name, each.position) for each in found] == [(each.name, each.position) for each in made]
+
+    def test_more_than_ten_checkpoints_keep_their_order(self, store: Store) -> None:
+        """Positions are numbers."""
+        claim = begin(store)
+        for position in range(1, 13):
+            claim = store.checkpoint(claim, make_phase(f"step-{position}", position))
+
+        assert [each.position for each in store.checkpoints(claim.id)] == list(range(1, 13))
+
+    @pytest.mark.parametrize("result", list(_RESULTS.values()), ids=list(_RESULTS))
+    def test_a_result_comes_back_as_it_was_given(self, store: Store, result: str | None) -> None:
+        """Every character, and nothing is not the same as null."""
+        store.checkpoint(begin(store), make_phase("placed", result=result))
+
+        assert progress_of(store) == [make_phase("placed", result=result)]
+
+    def test_an_effect_is_one_checkpoint_that_comes_further(self, store: Store) -> None:
+        """Sent, then done with its result; its point says which."""
+        claim = store.checkpoint(begin(store), _PLACED)
+
+        sent = store.checkpoint(claim, _SENT)
+        found_sent = progress_of(store), record_of(store).point
+        done = store.checkpoint(sent, replace(_DONE, result='"ch_1"'))
+
+        assert found_sent == ([_PLACED, _SENT], _SENT.point)
+        assert progress_of(store) == [_PLACED, replace(_DONE, result='"ch_1"')]
+        assert len({claim.point, sent.point, done.point, record_of(store).point}) == 3
+
+    def test_records_have_checkpoints_of_their_own(self, store: Store) -> None:
+        """Another key, or another caller with the same, has not come as far."""
+        store.checkpoint(begin(store), _PLACED)
+        other, bobs = begin(store, "order-2"), claimed(store.claim(make_asked(scope="bob"), LEASE))
+
+        store.checkpoint(other, make_phase("shipped"))
+
+        assert progress_of(store) == [_PLACED]
+        assert progress_of(store, "order-2") == [make_phase("shipped")]
+        assert store.checkpoints(bobs.id) == []
+
+    def test_an_owner_may_write_after_its_lease_while_nobody_took_over(self, store: Store, let_pass: LetPass) -> None:
+        """The token decides, not the clock."""
+        claim = begin(store)
+        let_pass(LEASE + MOMENT)
+
+        store.checkpoint(claim, _PLACED)
+
+        assert progress_of(store) == [_PLACED]
+
+    # -- going on for somebody ---------------------------------------------------------------------------------------
+
+    def test_whoever_takes_over_goes_on_where_the_last_owner_stood(self, store: Store, let_pass: LetPass) -> None:
+        """With the point in its claim, and all that was done."""
+        store.checkpoint(store.checkpoint(begin(store), _PLACED), _SENT)
+        let_pass(LEASE)
+
+        next_ = begin(store)
+
+        assert (next_.point, next_.attempt, next_.taken_over) == (_SENT.point, 2, True)
+        assert progress_of(store) == [_PLACED, _SENT]
+        assert store.checkpoint(next_, _DONE).point == _DONE.point
+
+    def test_whoever_gets_an_ended_lease_goes_on_too(self, store: Store) -> None:
+        """A release forgets nothing."""
+        store.release(store.checkpoint(begin(store), _PLACED))
+
+        next_ = begin(store)
+
+        assert (next_.point, next_.attempt) == (_PLACED.point, 1)
+        assert progress_of(store) == [_PLACED]
+
+    def test_a_second_caller_does_not_learn_or_change_how_far_a_run_has_come(self, store: Store) -> None:
+        """Busy is all that it is told."""
+        store.checkpoint(begin(store), _PLACED)
+        before = everything_in(store)
+
+        found = store.claim(make_asked(), LEASE)
+
+        assert isinstance(found, Busy)
+        assert everything_in(store) == before
+
+    # -- the fence ---------------------------------------------------------------------------------------------------
+
+    @pytest.mark.parametrize("made", [_PLACED, _SENT, _DONE, _STORED], ids=lambda made: made.point)
+    def test_a_paused_owner_can_write_nothing_after_a_takeover(
+        self, store: Store, let_pass: LetPass, made: Checkpoint
+    ) -> None:
+        """The zombie: what it did meanwhile must not be taken for done, though it stands where the record stands."""
+        paused = begin(store)
+        let_pass(LEASE)
+        owner = begin(store)
+        before = everything_in(store)
+
+        with pytest.raises(ClaimLost):
+            store.checkpoint(paused, made)
+
+        assert everything_in(store) == before
+        assert store.checkpoint(owner, _PLACED).point == _PLACED.point
+
+    def test_a_paused_owner_cannot_repeat_what_the_new_one_has_written(self, store: Store, let_pass: LetPass) -> None:
+        """Nor give it another result."""
+        paused = begin(store)
+        let_pass(LEASE)
+        store.checkpoint(begin(store), _PLACED)
+        before = everything_in(store)
+
+        for made in (_PLACED, replace(_PLACED, result='{"order":2}')):
+            with pytest.raises(ClaimLost):
+                store.checkpoint(paused, made)
+
+        assert everything_in(store) == before
+
+    def test_a_claim_that_stands_elsewhere_is_lost(self, store: Store) -> None:
+        """The same owner twice, as two threads of it: only one goes on from a point."""
+        start = begin(store)
+        placed = store.checkpoint(start, _PLACED)
+        store.checkpoint(placed, _SENT)
+        before = everything_in(store)
+
+        for stale, made in ((start, _PAID), (start, _PLACED), (placed, _DONE), (placed, _PAID)):
+            with pytest.raises(ClaimLost):
+                store.checkpoint(stale, made)
+
+        assert everything_in(store) == before
+
+    def test_a_claim_cannot_run_ahead_of_its_record(self, store: Store) -> None:
+        """A point that was never written cannot be gone on from."""
+        claim = begin(store)
+        before = everything_in(store)
+
+        with pytest.raises(ClaimLost):
+            store.checkpoint(replace(claim, point=_SENT.point), _DONE)
+
+        assert everything_in(store) == before
+
+    def test_nobody_writes_on_a_lease_that_was_ended(self, store: Store) -> None:
+        """Whoever ended it gave the record away."""
+        claim = begin(store)
+        store.release(claim)
+        before = everything_in(store)
+
+        with pytest.raises(ClaimLost):
+            store.checkpoint(claim, _PLACED)
+
+        assert everything_in(store) == before
+
+    def test_nobody_writes_on_a_finished_record(self, store: Store) -> None:
+        """Its own owner cannot either, not even again."""
+        placed = store.checkpoint(begin(store), _PLACED)
+        store.complete(placed, CREATED, RETENTION)
+        before = everything_in(store)
+
+        for made in (_PLACED, _SENT):
+            with pytest.raises(ClaimLost):
+                store.checkpoint(placed, made)
+
+        assert everything_in(store) == before
+
+    def test_nobody_writes_on_a_quarantined_record(self, store: Store) -> None:
+        """What a person may be deciding on does not change under their eyes."""
+        placed = store.checkpoint(begin(store), _PLACED)
+        store.quarantine(placed, "nobody knows")
+        before = everything_in(store)
+
+        for made in (_PLACED, _SENT):
+            with pytest.raises(ClaimLost):
+                store.checkpoint(placed, made)
+
+        assert everything_in(store) == before
+
+    def test_a_checkpoint_of_what_was_never_claimed_is_a_lost_claim(self, store: Store) -> None:
+        """And makes nothing."""
+        stranger = begin(store, "order-2")
+
+        with pytest.raises(ClaimLost):
+            store.checkpoint(Claim(make_asked().id, stranger.guard, 1, taken_over=False), _PLACED)
+
+        assert store.find(make_asked().id) is None
+        assert store.checkpoints(make_asked().id) == []
+
+    # -- doing it again ----------------------------------------------------------------------------------------------
+
+    @pytest.mark.parametrize("made", [_PLACED, _SENT, replace(_DONE, result="1")], ids=lambda made: made.point)
+    def test_writing_the_same_again_is_harmless(self, store: Store, let_pass: LetPass, made: Checkpoint) -> None:
+        """An owner that did not hear of its success asks again, with the claim that it had."""
+        claim = begin(store)
+        first = store.checkpoint(claim, made)
+        let_pass(MOMENT)
+        before = everything_in(store)
+
+        second = store.checkpoint(claim, made)
+
+        assert second == first
+        assert everything_in(store) == before
+
+    @pytest.mark.parametrize("at_once", [3, 10])
+    def test_one_checkpoint_from_many_threads_is_written_once(self, store: Store, at_once: int) -> None:
+        """Nobody is told that the claim was lost, for it was not."""
+        claim = begin(store)
+
+        told = race(at_once, lambda: _tried(store, claim, _PLACED))
+
+        assert set(told) <= {_PLACED.point, "unknown"}
+        assert _PLACED.point in told
+        assert progress_of(store) == [_PLACED]
+        assert record_of(store).point == _PLACED.point
+
+    @pytest.mark.parametrize("at_once", [3, 10])
+    def test_of_many_that_go_on_from_one_point_one_does(self, store: Store, at_once: int) -> None:
+        """Two threads with the same claim cannot both be right."""
+        claim = begin(store)
+        ways = [make_phase(f"way-{n}") for n in range(at_once)]
+
+        told = race_each([_trying(store, claim, way) for way in ways])
+
+        (only,) = progress_of(store)
+        assert record_of(store).point == only.point
+        assert told[ways.index(only)] in (only.point, "unknown")
+        assert all(answer in ("lost", "unknown") for way, answer in zip(ways, told, strict=True) if way != only)
+
+    def test_a_takeover_and_a_checkpoint_at_once_agree_on_where_the_record_stands(
+        self, store: Store, let_pass: LetPass
+    ) -> None:
+        """The late owner was in time and the next one knows it, or it was not and left nothing."""
+        for n in range(8):
+            key = f"order-{n}"
+            late = begin(store, key)
+            let_pass(LEASE)
+
+            told, found = race_each([_trying(store, late, _PLACED), _claiming(store, key)])
+
+            assert isinstance(found, Claim)
+            assert told in (found.point, "lost", "unknown")
+            if told == "lost":
+                assert found.point is None
+            assert progress_of(store, key) == ([] if found.point is None else [_PLACED])
+            assert record_of(store, key).point == found.point
+
+    # -- time --------------------------------------------------------------------------------------------------------
+
+    def test_age_is_by_the_stores_clock(self, store: Store, let_pass: LetPass) -> None:
+        """Each has its own."""
+        claim = store.checkpoint(begin(store), _PLACED)
+        let_pass(MOMENT * 5)
+        store.checkpoint(claim, _SENT)
+        let_pass(MOMENT * 3)
+
+        ages = [each.age for each in store.checkpoints(claim.id)]
+
+        assert MOMENT * 8 <= ages[0] < MOMENT * 9
+        assert MOMENT * 3 <= ages[1] < MOMENT * 4
+
+    def test_an_effect_keeps_the_time_of_its_first_sending(self, store: Store, let_pass: LetPass) -> None:
+        """However often it is sent again, and when it is done: the foreign system counts from the first."""
+        claim = store.checkpoint(begin(store), _SENT)
+        let_pass(LEASE)
+        claim = store.checkpoint(begin(store), _SENT)
+        let_pass(MOMENT)
+        again = _age(store)
+        store.checkpoint(claim, _DONE)
+
+        assert LEASE + MOMENT <= again < LEASE + MOMENT * 2
+        assert LEASE + MOMENT <= _age(store) < LEASE + MOMENT * 2
+
+    def test_a_new_generation_has_a_first_sending_of_its_own(self, store: Store, let_pass: LetPass) -> None:
+        """It is another effect, with another key."""
+        claim = store.checkpoint(begin(store), _SENT)
+        let_pass(MOMENT * 5)
+
+        claim = store.checkpoint(claim, replace(_SENT, generation=2))
+        let_pass(MOMENT)
+
+        assert MOMENT <= _age(store) < MOMENT * 2
+        assert progress_of(store) == [replace(_SENT, generation=2)]
+
+    def test_time_begins_anew_after_void(self, store: Store, let_pass: LetPass) -> None:
+        """The proof was of the last generation; what is sent now is sent for the first time."""
+        void = make_effect(Progress.VOID, 2, position=2, result='"declined"')
+        claim = store.checkpoint(begin(store), _SENT)
+        let_pass(MOMENT * 5)
+        claim = store.checkpoint(claim, void)
+        let_pass(MOMENT * 3)
+        since_the_proof = _age(store)
+
+        store.checkpoint(claim, replace(_SENT, generation=2))
+        let_pass(MOMENT)
+
+        assert MOMENT * 3 <= since_the_proof < MOMENT * 4
+        assert MOMENT <= _age(store) < MOMENT * 2
+        assert record_of(store).point == replace(_SENT, generation=2).point
+
+    # -- settling and forgetting -------------------------------------------------------------------------------------
+
+    def test_a_run_is_completed_from_where_it_stands(self, store: Store) -> None:
+        """Its checkpoints stay as long as the record: support may ask what was done."""
+        claim = store.checkpoint(begin(store), _PLACED)
+
+        store.complete(claim, CREATED, RETENTION)
+
+        assert outcome_of(store).answer == CREATED
+        assert record_of(store).point == _PLACED.point
+        assert progress_of(store) == [_PLACED]
+
+    def test_a_completion_from_another_point_is_a_lost_claim(self, store: Store) -> None:
+        """Whoever does not know how far the run has come cannot know its answer."""
+        start = begin(store)
+        placed = store.checkpoint(start, _PLACED)
+        before = everything_in(store)
+
+        for stale in (start, replace(start, point=_SENT.point)):
+            with pytest.raises(ClaimLost):
+                store.complete(stale, OTHER, RETENTION)
+
+        assert everything_in(store) == before
+        store.complete(placed, CREATED, RETENTION)
+        assert outcome_of(store).answer == CREATED
+
+    def test_a_completion_ahead_of_the_record_is_a_lost_claim(self, store: Store) -> None:
+        """A phase that was not committed is not done."""
+        claim = begin(store)
+        before = everything_in(store)
+
+        with pytest.raises(ClaimLost):
+            store.complete(replace(claim, point=_PLACED.point), OTHER, RETENTION)
+
+        assert everything_in(store) == before
+
+    def test_a_stored_request_is_dropped_when_its_record_is_finished(self, store: Store) -> None:
+        """It was kept for whoever had to go on, and that is nobody now; the rest stays."""
+        claim = store.checkpoint(begin(store), _STORED)
+        kept_while_running = progress_of(store)
+        claim = store.checkpoint(claim, _PLACED)
+
+        store.complete(claim, CREATED, RETENTION)
+
+        assert kept_while_running == [_STORED]
+        assert progress_of(store) == [_PLACED]
+
+    def test_a_completion_in_vain_drops_no_request(self, store: Store, let_pass: LetPass) -> None:
+        """The next owner may need it."""
+        late = store.checkpoint(begin(store), _STORED)
+        let_pass(LEASE)
+        begin(store)
+
+        with pytest.raises(ClaimLost):
+            store.complete(late, CREATED, RETENTION)
+
+        assert progress_of(store) == [_STORED]
+
+    def test_a_new_epoch_begins_without_the_checkpoints_of_the_old_one(self, store: Store, let_pass: LetPass) -> None:
+        """The key is new, and so is the work: for another body as well."""
+        claim = store.checkpoint(store.checkpoint(begin(store), _PLACED), _SENT)
+        store.complete(claim, CREATED, RETENTION)
+        let_pass(RETENTION)
+
+        new = claimed(store.claim(make_asked(body="two books"), LEASE))
+
+        assert new.point is None
+        assert record_of(store).point is None
+        assert store.checkpoints(new.id) == []
+        assert store.checkpoint(new, _PLACED).point == _PLACED.point
+
+    def test_an_owner_of_the_old_epoch_writes_nothing_in_the_new_one(self, store: Store, let_pass: LetPass) -> None:
+        """Though both stand at their beginning, or at the same point."""
+        old = begin(store)
+        old_placed = store.checkpoint(old, _PLACED)
+        store.complete(old_placed, CREATED, RETENTION)
+        let_pass(RETENTION)
+        new = begin(store)
+
+        with pytest.raises(ClaimLost):
+            store.checkpoint(old, _PLACED)
+        store.checkpoint(new, _PLACED)
+        with pytest.raises(ClaimLost):
+            store.checkpoint(old_placed, _SENT)
+
+        assert progress_of(store) == [_PLACED]
+
+    def test_reaping_takes_the_checkpoints_with_their_record(self, store: Store, let_pass: LetPass) -> None:
+        """And leaves those of the others, live or only not in this batch."""
+        for key in ("order-1", "order-2"):
+            store.complete(store.checkpoint(begin(store, key), _PLACED), CREATED, RETENTION)
+            let_pass(MOMENT)
+        store.checkpoint(begin(store, "order-3"), _PLACED)
+        let_pass(RETENTION)
+
+        reaped = store.reap(timedelta(0), 1)
+
+        assert reaped == 1
+        assert [progress_of(store, f"order-{n}") for n in (1, 2, 3)] == [[], [_PLACED], [_PLACED]]
+        assert store.reap(timedelta(0)) == 1
+        assert [progress_of(store, f"order-{n}") for n in (1, 2, 3)] == [[], [], [_PLACED]]
+
+    def test_reaping_within_the_grace_takes_no_checkpoint(self, store: Store, let_pass: LetPass) -> None:
+        """They go with their record, and not before it."""
+        store.complete(store.checkpoint(begin(store), _PLACED), CREATED, RETENTION)
+        let_pass(RETENTION + MOMENT)
+
+        reaped = store.reap(MOMENT * 2)
+
+        assert reaped == 0
+        assert progress_of(store) == [_PLACED]
+
+    def test_a_finished_record_says_how_far_it_came_to_whoever_asks(self, store: Store) -> None:
+        """Point and answer belong together."""
+        store.complete(store.checkpoint(begin(store), _PLACED), CREATED, RETENTION)
+
+        found = store.claim(make_asked(), LEASE)
+
+        assert isinstance(found, Settled)
+        assert found.record.point == _PLACED.point
+
+
+def _age(store: Store) -> timedelta:
+    """Give the age of the one checkpoint that there is."""
+    (only,) = store.checkpoints(make_asked().id)
+    return only.age
+
+
+def _tried(store: Store, claim: Claim, made: Checkpoint) -> str | None:
+    """Say what became of a checkpoint: the point that was reached, or why it was not."""
+    try:
+        return store.checkpoint(claim, made).point
+    except ClaimLost:
+        return "lost"
+    except OutcomeUnknown:
+        return "unknown"
+
+
+def _trying(store: Store, claim: Claim, made: Checkpoint) -> Callable[[], Any]:
+    return lambda: _tried(store, claim, made)
+
+
+def _claiming(store: Store, key: str) -> Callable[[], Any]:
+    return lambda: store.claim(make_asked(key), LEASE)

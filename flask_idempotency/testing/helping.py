@@ -1,0 +1,541 @@
+"""A person settles what no machine can; and what was left in the middle is found again."""
+
+import re
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from flask_idempotency.core.checkpoint import REQUEST, Checkpoint, Kind, Progress
+from flask_idempotency.core.lifecycle import TAKEOVERS, State
+from flask_idempotency.core.record import Busy, Claim, Quarantined, Settled
+from flask_idempotency.core.snapshot import Answer, NotKept
+from flask_idempotency.errors import ClaimLost
+from flask_idempotency.stores import Store
+from flask_idempotency.testing.acting import (
+    OTHER,
+    begin,
+    everything_in,
+    lease_of,
+    let_run_out,
+    make_effect,
+    make_phase,
+    outcome_of,
+    progress_of,
+    race,
+    record_of,
+    wear_out,
+)
+from flask_idempotency.testing.given import CREATED, LEASE, MOMENT, RETENTION, LetPass, make_asked
+
+_PLACED, _SENT = make_phase("placed", 1, "7"), make_effect(Progress.SENT, position=2)
+_DONE = make_effect(Progress.DONE, position=2, result='"ch_1"')
+_STORED = Checkpoint(REQUEST, Kind.REQUEST, 0, result='{"method":"POST"}')
+_WHEN = r" on \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC"
+_WHY, _REMARK = "charge was sent; nobody knows: 'yes' or \"no\" %s :id", "ada: the gateway's list says no"
+
+
+class Helping:
+    """Quarantined to finished or running, by a person and by nobody else."""
+
+    # -- notes -------------------------------------------------------------------------------------------------------
+
+    def test_a_record_begins_without_a_reason(self, store: Store) -> None:
+        """Nothing is wrong yet."""
+        begin(store)
+
+        assert record_of(store).reason is None
+
+    def test_an_owner_may_say_why_it_cannot_go_on(self, store: Store) -> None:
+        """The record is as it was, but for that."""
+        claim = begin(store)
+        before = record_of(store)
+
+        store.note(claim, _WHY)
+
+        noted = record_of(store)
+        assert noted.reason == _WHY
+        assert replace(noted, reason=None, condition=before.condition) == before
+        assert lease_of(store).token == claim.guard.token
+
+    def test_a_note_comes_after_those_before_it_and_is_said_once(self, store: Store) -> None:
+        """Every attempt may meet the same trouble, and a person's remark is not written over."""
+        store.quarantine(begin(store), "first")
+        store.reopen(make_asked().id, _REMARK)
+        before = record_of(store).reason
+        for _ in range(3):
+            claim = begin(store)
+            store.note(claim, _WHY)
+            store.release(claim)
+
+        store.note(begin(store), "another")
+
+        assert record_of(store).reason == f"{before}; {_WHY}; another"
+
+    def test_the_note_of_a_claim_no_longer_ours_is_left_out(self, store: Store, let_pass: LetPass) -> None:
+        """Not an error: whoever stops has nothing else to do."""
+        late, ended, done = begin(store), begin(store, "order-2"), begin(store, "order-3")
+        store.release(ended)
+        store.complete(done, CREATED, RETENTION)
+        let_pass(LEASE)
+        begin(store)
+        before = everything_in(store)
+
+        for claim in (late, ended, done, Claim(make_asked("order-4").id, late.guard, 1, taken_over=False)):
+            store.note(claim, _WHY)
+
+        assert everything_in(store) == before
+
+    def test_a_reason_stays_for_the_next_owner_and_after_the_end(self, store: Store) -> None:
+        """A record tells its story."""
+        claim = begin(store)
+        store.note(claim, _WHY)
+        store.release(claim)
+
+        next_ = begin(store)
+        while_running = record_of(store).reason
+        store.complete(next_, CREATED, RETENTION)
+
+        assert while_running == record_of(store).reason == _WHY
+
+    def test_a_new_epoch_begins_without_a_reason(self, store: Store, let_pass: LetPass) -> None:
+        """It was the old one's."""
+        claim = begin(store)
+        store.note(claim, _WHY)
+        store.complete(claim, CREATED, RETENTION)
+        let_pass(RETENTION)
+
+        begin(store)
+
+        assert record_of(store).reason is None
+
+    def test_a_record_that_wore_out_its_owners_says_so_after_what_they_said(
+        self, store: Store, let_pass: LetPass
+    ) -> None:
+        """The last words of an owner, and then why there is no other."""
+        let_run_out(store, let_pass, TAKEOVERS)
+        store.note(begin(store), _WHY)
+        let_pass(LEASE)
+
+        found = store.claim(make_asked(), LEASE)
+
+        assert isinstance(found, Settled)
+        reason = record_of(store).reason or ""
+        assert reason.startswith(f"{_WHY}; ")
+        assert str(TAKEOVERS + 1) in reason.removeprefix(_WHY)
+
+    # -- quarantine by the owner -------------------------------------------------------------------------------------
+
+    def test_an_owner_gives_its_record_to_a_person(self, store: Store) -> None:
+        """With the reason; everybody is told the same from then on."""
+        claim = store.checkpoint(begin(store), _SENT)
+
+        store.quarantine(claim, _WHY)
+
+        record, found = record_of(store), store.claim(make_asked(), LEASE)
+        assert (record.state, record.condition, record.reason) == (State.QUARANTINED, Quarantined(), _WHY)
+        assert (record.point, record.asked, record.attempt) == (_SENT.point, make_asked(), 1)
+        assert found == Settled(record)
+        assert progress_of(store) == [_SENT]
+
+    def test_an_owner_may_do_so_after_its_lease_and_without_a_point(self, store: Store, let_pass: LetPass) -> None:
+        """The token decides."""
+        claim = begin(store)
+        let_pass(LEASE + MOMENT)
+
+        store.quarantine(claim, _WHY)
+
+        assert record_of(store).state is State.QUARANTINED
+
+    def test_a_reason_comes_after_those_before_it(self, store: Store) -> None:
+        """Nothing that was said is lost."""
+        claim = begin(store)
+        store.note(claim, "first")
+
+        store.quarantine(claim, "second")
+
+        assert record_of(store).reason == "first; second"
+
+    def test_nobody_but_the_owner_gives_a_record_to_a_person(self, store: Store, let_pass: LetPass) -> None:
+        """Not one that was taken over from, that ended its lease, that finished, or that never had it."""
+        late, ended, done = begin(store), begin(store, "order-2"), begin(store, "order-3")
+        store.release(ended)
+        store.complete(done, CREATED, RETENTION)
+        let_pass(LEASE)
+        begin(store)
+        before = everything_in(store)
+
+        for claim in (late, ended, done, Claim(make_asked("order-4").id, late.guard, 1, taken_over=False)):
+            with pytest.raises(ClaimLost):
+                store.quarantine(claim, _WHY)
+
+        assert everything_in(store) == before
+
+    def test_an_owner_that_gave_its_record_away_has_lost_it(self, store: Store) -> None:
+        """Whatever it does later changes nothing."""
+        claim = store.checkpoint(begin(store), _PLACED)
+        store.quarantine(claim, _WHY)
+        before = everything_in(store)
+
+        with pytest.raises(ClaimLost):
+            store.complete(claim, CREATED, RETENTION)
+        with pytest.raises(ClaimLost):
+            store.renew(claim, LEASE)
+        store.release(claim)
+        store.note(claim, "too late")
+
+        assert everything_in(store) == before
+
+    def test_giving_a_record_away_again_changes_nothing(self, store: Store) -> None:
+        """An owner that did not hear of it may say so again."""
+        claim = begin(store)
+        store.quarantine(claim, _WHY)
+        before = everything_in(store)
+
+        store.quarantine(claim, _WHY)
+
+        assert everything_in(store) == before
+
+    # -- resolving ---------------------------------------------------------------------------------------------------
+
+    @pytest.mark.parametrize("answer", [CREATED, NotKept(201, "/orders/1")], ids=["an answer", "done, and no more"])
+    def test_a_persons_answer_is_the_records_from_then_on(self, store: Store, answer: Answer) -> None:
+        """As if it had been the owner's: whoever asks gets it."""
+        store.quarantine(store.checkpoint(begin(store), _SENT), _WHY)
+
+        resolved = store.resolve(make_asked().id, answer, RETENTION, _REMARK)
+
+        found = store.claim(make_asked(), LEASE)
+        assert resolved is True
+        assert isinstance(found, Settled)
+        assert found.record == record_of(store)
+        assert (found.record.state, found.record.point) == (State.FINISHED, _SENT.point)
+        assert outcome_of(store).answer == answer
+
+    def test_a_record_that_wore_out_its_owners_can_be_resolved(self, store: Store, let_pass: LetPass) -> None:
+        """However it came to be quarantined."""
+        wear_out(store, let_pass)
+
+        assert store.resolve(make_asked().id, CREATED, RETENTION, _REMARK)
+        assert outcome_of(store).answer == CREATED
+
+    @pytest.mark.parametrize("paused", ["by its own hand", "by another's"])
+    def test_the_last_owner_cannot_take_a_persons_answer_for_its_own(
+        self, store: Store, let_pass: LetPass, paused: str
+    ) -> None:
+        """It would give its client one answer and everybody else would get the other."""
+        if paused == "by its own hand":
+            last = begin(store)
+            store.quarantine(last, _WHY)
+        else:
+            let_run_out(store, let_pass, TAKEOVERS)
+            last = begin(store)
+            let_pass(LEASE)
+            assert isinstance(store.claim(make_asked(), LEASE), Settled)
+        store.resolve(make_asked().id, CREATED, RETENTION, _REMARK)
+        before = everything_in(store)
+
+        with pytest.raises(ClaimLost):
+            store.complete(last, OTHER, RETENTION)
+        with pytest.raises(ClaimLost):
+            store.renew(last, LEASE)
+        store.release(last)
+
+        assert everything_in(store) == before
+
+    def test_a_remark_comes_after_the_reason(self, store: Store) -> None:
+        """It says who decided, and when."""
+        store.quarantine(begin(store), _WHY)
+
+        store.resolve(make_asked().id, CREATED, RETENTION, _REMARK)
+
+        assert re.fullmatch(re.escape(f"{_WHY}; {_REMARK}") + _WHEN, record_of(store).reason or "")
+
+    def test_retention_counts_from_the_persons_answer(self, store: Store, let_pass: LetPass) -> None:
+        """However long it waited for one."""
+        store.quarantine(begin(store), _WHY)
+        let_pass(RETENTION * 2)
+        store.resolve(make_asked().id, CREATED, RETENTION, _REMARK)
+        let_pass(RETENTION - MOMENT)
+
+        still_there = isinstance(store.claim(make_asked(), LEASE), Settled)
+        let_pass(MOMENT)
+
+        assert still_there
+        assert store.find(make_asked().id) is None
+
+    def test_what_was_resolved_is_forgotten_and_reaped_like_everything(self, store: Store, let_pass: LetPass) -> None:
+        """It is finished, and no more than that."""
+        for key in ("order-1", "order-2"):
+            store.quarantine(store.checkpoint(begin(store, key), _PLACED), _WHY)
+            store.resolve(make_asked(key).id, CREATED, RETENTION, _REMARK)
+        let_pass(RETENTION + MOMENT)
+
+        new = begin(store)
+        reaped = store.reap(timedelta(0))
+
+        assert (new.attempt, new.point, record_of(store).reason) == (1, None, None)
+        assert reaped == 1
+        assert progress_of(store) == progress_of(store, "order-2") == []
+
+    def test_a_stored_request_is_dropped_when_a_person_answers_it(self, store: Store) -> None:
+        """Nobody has to go on with it."""
+        store.quarantine(store.checkpoint(store.checkpoint(begin(store), _STORED), _PLACED), _WHY)
+
+        store.resolve(make_asked().id, CREATED, RETENTION, _REMARK)
+
+        assert progress_of(store) == [_PLACED]
+
+    def test_only_a_quarantined_record_is_resolved(self, store: Store, let_pass: LetPass) -> None:
+        """A person who comes too late, or to the wrong record, is told so and changes nothing."""
+        _make_others(store, let_pass)
+        before = everything_in(store)
+
+        told = [store.resolve(make_asked(key).id, OTHER, RETENTION, _REMARK) for key in _OTHERS]
+
+        assert told == [False] * len(_OTHERS)
+        assert everything_in(store) == before
+
+    def test_of_many_people_at_once_one_resolves(self, store: Store) -> None:
+        """The others are told that it is no longer quarantined."""
+        store.quarantine(begin(store), _WHY)
+
+        told = race(5, lambda: store.resolve(make_asked().id, CREATED, RETENTION, _REMARK))
+
+        assert sorted(told) == [False] * 4 + [True]
+        assert (record_of(store).reason or "").count(_REMARK) == 1
+
+    # -- reopening ---------------------------------------------------------------------------------------------------
+
+    def test_the_next_attempt_goes_on_with_a_reopened_record(self, store: Store) -> None:
+        """At once, from where it stood, with all that was done."""
+        last = store.checkpoint(store.checkpoint(begin(store), _PLACED), _SENT)
+        store.quarantine(last, _WHY)
+
+        reopened = store.reopen(make_asked().id, _REMARK)
+        free = lease_of(store)
+        next_ = begin(store)
+
+        assert reopened is True
+        assert free.token is None
+        assert free.lease_left <= timedelta(0)
+        assert (next_.point, next_.attempt, next_.taken_over) == (_SENT.point, 1, False)
+        assert next_.guard.token != last.guard.token
+        assert progress_of(store) == [_PLACED, _SENT]
+        store.complete(store.checkpoint(next_, _DONE), CREATED, RETENTION)
+        assert outcome_of(store).answer == CREATED
+
+    def test_reopening_gives_a_record_all_its_attempts_back(self, store: Store, let_pass: LetPass) -> None:
+        """Else the first death would quarantine it again."""
+        wear_out(store, let_pass)
+
+        store.reopen(make_asked().id, _REMARK)
+
+        assert record_of(store).attempt == 1
+        assert let_run_out(store, let_pass, TAKEOVERS + 1) == list(range(1, TAKEOVERS + 2))
+        assert isinstance(store.claim(make_asked(), LEASE), Settled)
+
+    def test_another_body_does_not_get_a_reopened_record(self, store: Store) -> None:
+        """It is still the first request's."""
+        store.quarantine(begin(store), _WHY)
+        store.reopen(make_asked().id, _REMARK)
+
+        found = store.claim(make_asked(body="two books"), LEASE)
+
+        assert isinstance(found, Busy)
+        assert found.fingerprint == make_asked().fingerprint
+
+    def test_the_last_owner_of_a_reopened_record_stays_out(self, store: Store) -> None:
+        """Before the next attempt has begun, and after."""
+        last = store.checkpoint(begin(store), _PLACED)
+        store.quarantine(last, _WHY)
+        store.reopen(make_asked().id, _REMARK)
+        before = everything_in(store)
+
+        _cannot_touch(store, last)
+        unchanged = everything_in(store) == before
+        next_ = begin(store)
+        before = everything_in(store)
+        _cannot_touch(store, last)
+
+        assert unchanged
+        assert everything_in(store) == before
+        store.complete(next_, CREATED, RETENTION)
+
+    def test_what_was_said_stays_when_a_record_is_reopened(self, store: Store) -> None:
+        """And when it comes back: why, who, and why again."""
+        store.quarantine(begin(store), "first")
+        store.reopen(make_asked().id, _REMARK)
+        reopened = record_of(store).reason or ""
+
+        store.quarantine(begin(store), "second")
+
+        assert re.fullmatch(re.escape(f"first; {_REMARK}") + _WHEN, reopened)
+        assert record_of(store).reason == f"{reopened}; second"
+
+    def test_only_a_quarantined_record_is_reopened(self, store: Store, let_pass: LetPass) -> None:
+        """Nor is any effect refuted of one that is not."""
+        _make_others(store, let_pass)
+        before = everything_in(store)
+
+        told = [store.reopen(make_asked(key).id, _REMARK, [("charge", '"no"')]) for key in _OTHERS]
+
+        assert told == [False] * len(_OTHERS)
+        assert everything_in(store) == before
+
+    def test_an_effect_that_did_not_happen_begins_a_new_generation(self, store: Store, let_pass: LetPass) -> None:
+        """With the proof, by the time at which it was given; it is sent again under another key."""
+        store.quarantine(store.checkpoint(store.checkpoint(begin(store), _PLACED), _SENT), _WHY)
+        let_pass(MOMENT * 5)
+
+        store.reopen(make_asked().id, _REMARK, [("charge", '"not on the list"')])
+        let_pass(MOMENT)
+        ages = [each.age for each in store.checkpoints(make_asked().id)]
+        next_ = begin(store)
+
+        void = make_effect(Progress.VOID, 2, position=2, result='"not on the list"')
+        assert progress_of(store) == [_PLACED, void]
+        assert MOMENT <= ages[1] < MOMENT * 2
+        assert next_.point == record_of(store).point
+        sent_anew = replace(_SENT, generation=2)
+        assert store.checkpoint(next_, sent_anew).point == sent_anew.point
+        assert progress_of(store) == [_PLACED, sent_anew]
+
+    def test_effects_that_nobody_refuted_stay_as_they_are(self, store: Store) -> None:
+        """One proof is of one effect."""
+        mailed = make_effect(Progress.SENT, name="mail", position=3)
+        claim = begin(store)
+        for made in (_PLACED, _SENT, mailed):
+            claim = store.checkpoint(claim, made)
+        store.quarantine(claim, _WHY)
+
+        store.reopen(make_asked().id, _REMARK, [("mail", '"bounced"')])
+
+        assert progress_of(store) == [_PLACED, _SENT, replace(_void(mailed), result='"bounced"')]
+
+    @pytest.mark.parametrize("name", ["charge", "placed", "unheard-of"])
+    def test_what_is_done_is_not_refuted(self, store: Store, name: str) -> None:
+        """Nor a phase, nor what there is not: only what was sent can turn out not to have happened."""
+        store.quarantine(store.checkpoint(store.checkpoint(begin(store), _PLACED), _DONE), _WHY)
+
+        reopened = store.reopen(make_asked().id, _REMARK, [(name, '"no"')])
+
+        assert reopened
+        assert progress_of(store) == [_PLACED, _DONE]
+
+    def test_of_many_people_at_once_one_reopens_and_refutes(self, store: Store) -> None:
+        """A generation rises by one, however many saw the proof."""
+        store.quarantine(store.checkpoint(begin(store), _SENT), _WHY)
+
+        told = race(5, lambda: store.reopen(make_asked().id, _REMARK, [("charge", '"no"')]))
+
+        assert sorted(told) == [False] * 4 + [True]
+        assert progress_of(store) == [replace(_void(_SENT), result='"no"')]
+
+    # -- what was left in the middle ---------------------------------------------------------------------------------
+
+    def test_a_request_that_was_stored_and_left_is_found(self, store: Store, let_pass: LetPass) -> None:
+        """Whether its owner died or ended its lease, and however far it came."""
+        _begin_stored(store, "died")
+        store.release(store.checkpoint(_begin_stored(store, "ended"), _PLACED))
+        let_pass(LEASE)
+
+        found = store.abandoned(MOMENT)
+
+        assert {record.asked.id for record in found} == {make_asked("died").id, make_asked("ended").id}
+        assert {record.point for record in found} == {_STORED.point, _PLACED.point}
+        assert {record.state for record in found} == {State.RUNNING}
+
+    def test_nothing_else_is_found(self, store: Store, let_pass: LetPass) -> None:
+        """Not what somebody holds, what is settled, what was not stored, or what was stored only just now."""
+        store.complete(_begin_stored(store, "finished"), CREATED, RETENTION * 1000)
+        store.quarantine(_begin_stored(store, "quarantined"), _WHY)
+        store.release(store.checkpoint(begin(store, "not stored"), _PLACED))
+        held = _begin_stored(store, "held")
+        let_pass(LEASE)
+        store.renew(held, LEASE)
+        store.release(_begin_stored(store, "just now"))
+
+        assert store.abandoned(MOMENT) == []
+
+    def test_a_reopened_request_is_found(self, store: Store, let_pass: LetPass) -> None:
+        """A person's word is enough to go on."""
+        store.quarantine(_begin_stored(store, "order-1"), _WHY)
+        let_pass(LEASE)
+        store.reopen(make_asked().id, _REMARK)
+
+        assert [record.asked for record in store.abandoned(MOMENT)] == [make_asked()]
+
+    def test_the_one_that_was_left_first_is_found_first_and_no_more_than_asked_for(
+        self, store: Store, let_pass: LetPass
+    ) -> None:
+        """One that keeps failing comes behind the others, however old it is."""
+        for key in ("failing", "second", "third"):
+            _begin_stored(store, key)
+            let_pass(MOMENT)
+        let_pass(LEASE)
+        store.release(begin(store, "failing"))
+
+        found, some = store.abandoned(MOMENT), store.abandoned(MOMENT, 2)
+
+        left_first = [make_asked(key).id for key in ("second", "third", "failing")]
+        assert [record.asked.id for record in found] == left_first
+        assert [record.asked.id for record in some] == left_first[:2]
+
+    def test_age_counts_from_when_the_request_was_stored(self, store: Store, let_pass: LetPass) -> None:
+        """Its clients have had that long to come back themselves."""
+        store.release(_begin_stored(store, "order-1"))
+        let_pass(MOMENT * 5)
+        store.release(begin(store))
+
+        assert len(store.abandoned(MOMENT * 4)) == 1
+        assert store.abandoned(MOMENT * 6) == []
+
+    def test_looking_for_them_changes_nothing(self, store: Store, let_pass: LetPass) -> None:
+        """Whoever wants to go on must claim."""
+        _begin_stored(store, "order-1")
+        let_pass(LEASE)
+        before = everything_in(store)
+
+        store.abandoned(timedelta(0))
+
+        assert everything_in(store) == before
+
+
+_OTHERS = ("running", "left", "finished", "resolved", "reopened", "expired", "absent")
+
+
+def _make_others(store: Store, let_pass: LetPass) -> None:
+    """Make a record of every kind but quarantined, each with an effect that was sent."""
+    claims = {key: store.checkpoint(begin(store, key), _SENT) for key in _OTHERS if key != "absent"}
+    store.complete(claims["expired"], CREATED, MOMENT)
+    let_pass(MOMENT)
+    store.release(claims["left"])
+    store.complete(claims["finished"], CREATED, RETENTION)
+    for key in ("resolved", "reopened"):
+        store.quarantine(claims[key], _WHY)
+    store.resolve(make_asked("resolved").id, CREATED, RETENTION, _REMARK)
+    store.reopen(make_asked("reopened").id, _REMARK)
+
+
+def _begin_stored(store: Store, key: str) -> Claim:
+    """Claim a record and store its request."""
+    return store.checkpoint(begin(store, key), _STORED)
+
+
+def _void(sent: Checkpoint) -> Checkpoint:
+    return replace(sent, state=Progress.VOID, generation=sent.generation + 1)
+
+
+def _cannot_touch(store: Store, claim: Claim) -> None:
+    """Try all that an owner can do, with a claim that is lost."""
+    with pytest.raises(ClaimLost):
+        store.checkpoint(claim, _SENT)
+    with pytest.raises(ClaimLost):
+        store.complete(claim, OTHER, RETENTION)
+    with pytest.raises(ClaimLost):
+        store.quarantine(claim, "again")
+    with pytest.raises(ClaimLost):
+        store.renew(claim, LEASE)
+    store.note(claim, "again")
+    store.release(claim)

@@ -1,0 +1,51 @@
+"""The app's own work in the contracts of transactional stores: rows in a table ``work (name text)``."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from flask_idempotency.core.record import Busy, Claim, Settled
+from flask_idempotency.core.snapshot import Answer
+from flask_idempotency.stores import TransactionalStore
+from flask_idempotency.testing.acting import claimed
+from flask_idempotency.testing.given import CREATED, LEASE, RETENTION, make_asked
+
+PATIENCE = timedelta(seconds=20)  # for what happens at once, even on a slow machine
+
+Connect = Callable[[], Any]
+
+_WORK = {  # as literals, for drivers write parameters in different ways
+    "before": "INSERT INTO work (name) VALUES ('before')",
+    "after": "INSERT INTO work (name) VALUES ('after')",
+    "undone": "INSERT INTO work (name) VALUES ('undone')",
+    "kept": "INSERT INTO work (name) VALUES ('kept')",
+    "finished": "INSERT INTO work (name) VALUES ('finished')",
+    "in vain": "INSERT INTO work (name) VALUES ('in vain')",
+}
+
+
+def enter(
+    store: TransactionalStore, connection: Any, *, body: str = "one book", patience: timedelta = timedelta(0)
+) -> Claim | Busy | Settled:
+    """Enter a transaction, at once unless told to wait."""
+    return store.enter(connection, make_asked(body=body), patience=patience, idle=LEASE)
+
+
+def work_and_finish(store: TransactionalStore, connection: Any, answer: Answer = CREATED) -> Claim:
+    """Enter, work and finish; give the claim that it was done by."""
+    claim = claimed(enter(store, connection))
+    work(connection, "finished")
+    store.finish(connection, claim, make_asked(), answer, RETENTION)
+    return claim
+
+
+def work(connection: Any, name: str) -> None:
+    """Write one row."""
+    connection.cursor().execute(_WORK[name])
+
+
+def done(connection: Any) -> list[str]:
+    """Read the rows that can be seen on *connection*."""
+    cursor = connection.cursor()
+    cursor.execute("SELECT name FROM work ORDER BY name")
+    return [name for (name,) in cursor.fetchall()]
