@@ -18,6 +18,7 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 from flask_idempotency import errors, signals
+from flask_idempotency.core.checkpoint import Checkpoint, Kind, Progress
 from flask_idempotency.core.lifecycle import TRANSITIONS
 from flask_idempotency.policy import Options
 from flask_idempotency.settings import DOCS_URL, Settings
@@ -149,6 +150,51 @@ def _back(start: Point, end: Point, lane: float, side: int) -> tuple[str, Point,
     return path, ((x1 + x2) / 2, lane - 9), "middle"
 
 
+# -- a checkout's recovery points --------------------------------------------------------------------------------------
+
+STEP = 62  # from one point to the next
+_CHARGE = Checkpoint("charge", Kind.EFFECT, 2)
+CHECKOUT = [  # what happens, where the record stands after it, and what a crash in the middle of it leads to
+    ("the request is claimed", "–", "the retry is a first request"),
+    ("phase: place_order", Checkpoint("order_placed", Kind.PHASE, 1).point, "rolled back; place_order runs again"),
+    ("sent is written down", dataclasses.replace(_CHARGE, state=Progress.SENT).point, "goes on with the charge"),
+    ("the gateway charges", dataclasses.replace(_CHARGE, state=Progress.DONE).point, "same key again, or look it up"),
+    ("phase: mark_paid", Checkpoint("order_paid", Kind.PHASE, 3).point, "rolled back; mark_paid runs again"),
+    ("the answer is stored", "finished", "no step runs again; the answer is made anew"),
+    ("the answer is sent", "finished", "the retry is a replay"),
+]
+
+
+def recovery() -> str:
+    """Draw a checkout from top to bottom: every commit, and what follows a crash between two of them."""
+    top = 64
+    parts = [f'<path class="line" d="M190 {top - 14} V{top + STEP * (len(CHECKOUT) - 1) + 14}"/>']
+    for x, anchor, title in (
+        (166, "end", "what happens"),
+        (210, "start", "commit, point"),
+        (380, "start", "if it dies here"),
+    ):
+        parts.append(f'<text class="title" x="{x}" y="22" text-anchor="{anchor}">{title}</text>')
+    for row, (does, point, after) in enumerate(CHECKOUT):
+        y = top + STEP * row
+        is_last = row == len(CHECKOUT) - 1
+        parts.append(f'<text class="does" x="166" y="{y + 5}" text-anchor="end">{escape(does)}</text>')
+        if not is_last:
+            parts.append(f'<circle cx="190" cy="{y + 30}" r="7"/>')
+            parts.append(f'<text class="point" x="210" y="{y + 35}">{escape(point)}</text>')
+        parts.append(f'<text class="after" x="380" y="{y + 5}">{escape(after)}</text>')
+    height = top + STEP * (len(CHECKOUT) - 1) + 24
+    drawing = "\n".join(parts)
+    return f"""\
+<figure class="lifecycle recovery">
+<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 720 {height}" role="img" aria-labelledby="recovery">
+<title id="recovery">A checkout, its commits, and what follows a crash between two of them</title>
+{drawing}
+</svg>
+<figcaption>Each dot is a commit. On the right, what the next attempt finds and does.</figcaption>
+</figure>"""
+
+
 # -- tables ------------------------------------------------------------------------------------------------------------
 
 
@@ -252,7 +298,7 @@ def floors() -> str:
 # -- into the page -----------------------------------------------------------------------------------------------------
 
 DRAWINGS: dict[str, Callable[[], str]] = {
-    each.__name__: each for each in (lifecycle, settings, refusals, outcomes, tree, floors)
+    each.__name__: each for each in (lifecycle, recovery, settings, refusals, outcomes, tree, floors)
 }
 
 

@@ -1,21 +1,33 @@
-"""``flask idempotency …``: make the table, look records up, reap, and see which view is protected and how."""
+"""``flask idempotency …``: make the tables, look records up, settle them, and see which view is protected, and how."""
 
-from collections.abc import Iterable, Sequence
-from datetime import datetime
+import getpass
+import json
+import logging
+import signal
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from datetime import datetime, timedelta
+from itertools import chain, repeat
+from threading import Event
+from typing import IO
 
 import click
 from flask import current_app
 from flask.cli import AppGroup
 
 from flask_idempotency import signals
+from flask_idempotency.completing import complete_abandoned
+from flask_idempotency.core.checkpoint import REQUEST, Progress
 from flask_idempotency.core.lifecycle import State as RecordState
-from flask_idempotency.core.record import Finished, Quarantined, Record, Running
+from flask_idempotency.core.record import Finished, Record, Running
 from flask_idempotency.core.reference import parse_reference, reference_of
-from flask_idempotency.core.snapshot import NotKept
+from flask_idempotency.core.snapshot import NotKept, Snapshot, are_storable
 from flask_idempotency.errors import ConfigError, StoreUnavailable
 from flask_idempotency.policy import Exempt
 from flask_idempotency.state import current_state
 from flask_idempotency.stores import Store
+
+log = logging.getLogger("flask_idempotency")
 
 
 class _Commands(AppGroup):
@@ -37,7 +49,7 @@ commands = _Commands("idempotency", help="Records of requests that take effect o
 
 @commands.command("init")
 def init() -> None:
-    """Make the table that holds the records. Harmless where it exists."""
+    """Make the tables that hold the records. Harmless where they exist."""
     current_state().store.create()
     click.echo("The store is ready.")
 
@@ -53,16 +65,86 @@ def check() -> None:
 @click.argument("reference")
 def show(reference: str) -> None:
     """Show the record with REFERENCE, as a customer reads it out: any case, spaces, O for 0."""
-    try:
-        wanted = parse_reference(reference)
-    except ValueError as error:
-        raise click.ClickException(str(error)) from None
-    records = _prepared_store().browse(reference=wanted)
-    if not records:
-        raise click.ClickException(f"There is no record {wanted}; it may have expired and been reaped.")
-    for record in records:
+    for record in _find(reference):
         for name, value in _facts(record):
             click.echo(f"{name + ':':<12}{value}")
+        checkpoints = [each for each in current_state().store.checkpoints(record.asked.id) if each.name != REQUEST]
+        for title, each in zip(chain(["done:"], repeat("")), checkpoints, strict=False):
+            click.echo(f"{title:<12}{each.kind} {each.name}, {each.state} {_ago(each.age)}")
+
+
+@commands.command("resolve")
+@click.argument("reference")
+@click.option("--answer", type=click.File("rb"), help="A JSON file with the answer to give: status, headers, body.")
+@click.option("--rerun", is_flag=True, help="Let the next attempt go on where the last one stopped.")
+@click.option(
+    "--nothing-happened",
+    "refuted",
+    multiple=True,
+    metavar="EFFECT",
+    help="With --rerun: this effect certainly did not happen, and is to be sent anew, with a new key.",
+)
+@click.option("--by", default=getpass.getuser, show_default="you", help="Who says so; it is written on the record.")
+def resolve(reference: str, answer: IO[bytes] | None, rerun: bool, refuted: tuple[str, ...], by: str) -> None:
+    """Settle the quarantined record with REFERENCE: give its answer, or let it be gone on with. The view is not run."""
+    if (answer is None) == (not rerun):
+        raise click.UsageError("Give either --answer FILE or --rerun.")
+    if refuted and not rerun:
+        raise click.UsageError("--nothing-happened goes with --rerun.")
+    found = [record for record in _find(reference) if record.state is RecordState.QUARANTINED]
+    if not found:
+        raise click.ClickException("This record is not quarantined; there is nothing to resolve.")
+    store, record = current_state().store, found[0]
+    remark = f"{'reopened' if rerun else 'answered'} by {by}"
+    if answer is not None:
+        done = store.resolve(record.asked.id, _read_answer(answer), current_state().settings.retention, remark)
+    else:
+        _check_refuted(store, record, refuted)
+        proof = json.dumps(f"nothing happened; {remark}")
+        done = store.reopen(record.asked.id, remark, [(name, proof) for name in refuted])
+    if not done:
+        raise click.ClickException("Somebody else has resolved it meanwhile.")
+    log.warning("resolved: %s was %s", reference_of(record.asked.id), remark)
+    click.echo(f"The next attempt {'goes on where the last one stopped' if rerun else 'gets this answer'}.")
+
+
+@commands.command("complete")
+@click.option("--watch", is_flag=True, help="Go on looking until stopped.")
+@click.option("--every", type=click.IntRange(min=1), default=30, show_default=True, help="Seconds between two looks.")
+@click.option(
+    "--after",
+    type=click.IntRange(min=0),
+    default=60,
+    show_default=True,
+    help="Seconds since the request was first sent: its client may come back.",
+)
+def complete(watch: bool, every: int, after: int) -> None:
+    """Finish requests that were left in the middle, though their client does not come back.
+
+    Of views with resumable=True; each request is run as the caller who sent it.
+    """
+    app = current_app._get_current_object()  # type: ignore[attr-defined]  # the documented way
+    stop = Event()
+    if watch:
+        for each in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(each, lambda *_: stop.set())
+    tally: Counter[str] = Counter()
+    while not stop.is_set():
+        try:
+            for resumed in complete_abandoned(app, age=timedelta(seconds=after)):
+                tally[resumed.outcome] += 1
+                click.echo(f"{resumed.reference}  {resumed.method} {resumed.path}  {resumed.status}, {resumed.outcome}")
+                if stop.is_set():
+                    break
+        except StoreUnavailable:
+            if not watch:
+                raise
+            click.echo("The store cannot be reached; it is asked again.", err=True)
+        if not watch:
+            break
+        stop.wait(every)
+    shown = ", ".join(f"{count} {outcome}" for outcome, count in sorted(tally.items()))
+    click.echo(f"Gone on with {tally.total()} requests" + (f": {shown}." if tally else "."))
 
 
 @commands.command("list")
@@ -101,6 +183,51 @@ def routes() -> None:
     _table(["Endpoint", "Method", "Rule", "Protected", "Key", "Guard", "Lease", "Retention", "In flight"], rows)
 
 
+def _find(text: str) -> list[Record]:
+    """Look up what a customer reads out. Raises ClickException if there is nothing."""
+    try:
+        wanted = parse_reference(text)
+    except ValueError as error:
+        raise click.ClickException(str(error)) from None
+    records = _prepared_store().browse(reference=wanted)
+    if not records:
+        raise click.ClickException(f"There is no record {wanted}; it may have expired and been reaped.")
+    return records
+
+
+def _read_answer(file: IO[bytes]) -> Snapshot:
+    """Read the answer that a person gives. A body that is no text is JSON."""
+    try:
+        given = json.load(file)
+        status, headers, body = given["status"], dict(given.get("headers", {})), given.get("body", "")
+        if not isinstance(status, int) or not 200 <= status <= 599 or given.keys() - {"status", "headers", "body"}:
+            raise ValueError
+        if not any(name.lower() == "content-type" for name in headers):
+            headers["Content-Type"] = "text/plain; charset=utf-8" if isinstance(body, str) else "application/json"
+        pairs = tuple((str(name), str(value)) for name, value in headers.items())
+        if not are_storable(pairs):
+            raise ValueError
+    except (ValueError, TypeError, KeyError, AttributeError):
+        raise click.ClickException(
+            'The answer is a JSON file like {"status": 201, "headers": {"Location": "/orders/7"}, "body": {"id": 7}}.'
+        ) from None
+    return Snapshot(status, pairs, (body if isinstance(body, str) else json.dumps(body)).encode())
+
+
+def _check_refuted(store: Store, record: Record, refuted: Collection[str]) -> None:
+    """See that every effect in doubt is spoken of, where nothing else could settle it, and no other."""
+    sent = {each.name: each for each in store.checkpoints(record.asked.id) if each.state is Progress.SENT}
+    for name in refuted:
+        if name not in sent:
+            raise click.ClickException(f"{name} is not in doubt; in doubt are: {', '.join(sent) or 'none'}.")
+    doubtful = [name for name in sent if name not in refuted and f"{name} was sent" in (record.reason or "")]
+    if doubtful:
+        raise click.ClickException(
+            f"{doubtful[0]} was sent {_ago(sent[doubtful[0]].age)}, and may have happened. Find out: if it did, use"
+            f" --answer; if it certainly did not, say --rerun --nothing-happened {doubtful[0]}."
+        )
+
+
 def _prepared_store() -> Store:
     """Give the store, made if it makes itself. Raises ConfigError, in one sentence, if it is not set up."""
     store = current_state().store
@@ -133,8 +260,12 @@ def _facts(record: Record) -> Iterable[tuple[str, str]]:
         case Finished(answer=answer, expires_at=expires_at):
             yield "status", str(answer.status) + (" (body not kept)" if isinstance(answer, NotKept) else "")
             yield "expires", _when(expires_at)
-        case Quarantined():
-            yield "reason", "too many owners died over it; find out what took effect before anything is repeated"
+    if record.point is not None:
+        yield "point", record.point
+    if record.reason is not None:
+        yield "reason", record.reason
+    if record.state is RecordState.QUARANTINED:
+        yield "to do", "find out what took effect; then: flask idempotency resolve"
 
 
 def _protection(endpoint: str, method: str) -> Sequence[str]:
@@ -148,6 +279,14 @@ def _protection(endpoint: str, method: str) -> Sequence[str]:
     how = "@idempotent" if options else "before the view"
     durations = [str(policy.lease), str(policy.retention)]
     return [how, "required" if policy.required else "optional", policy.guard, *durations, policy.in_flight]
+
+
+def _ago(age: timedelta) -> str:
+    seconds = round(age.total_seconds())
+    for unit, size in (("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds // size} {unit} ago"
+    return f"{seconds} s ago"
 
 
 def _when(instant: datetime) -> str:

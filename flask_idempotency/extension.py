@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 from flask import Flask, Request, Response, after_this_request, current_app, got_request_exception, request
 from werkzeug.exceptions import HTTPException, InternalServerError
 
-from flask_idempotency import errors, lease, outgoing, signals, transaction
+from flask_idempotency import lease, outgoing, signals, transaction
 from flask_idempotency.cli import commands
 from flask_idempotency.core.decision import Refuse, Replay, Run, decide
 from flask_idempotency.core.keeping import is_final
-from flask_idempotency.core.record import Finished, Quarantined, Record, Settled
+from flask_idempotency.core.record import Asked, Finished, Quarantined, Record, Settled
 from flask_idempotency.core.reference import Reference, reference_of
 from flask_idempotency.errors import (
+    CheckpointUnknown,
     ClaimLost,
     ConfigError,
     IdempotencyError,
@@ -31,11 +32,13 @@ from flask_idempotency.http.capture import is_kept, mark_first, restore, take_do
 from flask_idempotency.http.exchange import Attempt, Exchange, Made
 from flask_idempotency.http.forms import idempotency_field
 from flask_idempotency.http.reading import Reading, may_have_key, read
+from flask_idempotency.http.resuming import RESUMED
 from flask_idempotency.joining import join
 from flask_idempotency.policy import (
     DEFAULT,
     EXEMPT,
     MARK,
+    CallerFunction,
     FingerprintFunction,
     Keep,
     Options,
@@ -43,9 +46,10 @@ from flask_idempotency.policy import (
     make_options,
 )
 from flask_idempotency.publishing import describe
+from flask_idempotency.refusing import dress
 from flask_idempotency.settings import Guard, InFlight
 from flask_idempotency.state import NAME, State, check_at_start, current_state, make_state
-from flask_idempotency.stores import Store
+from flask_idempotency.stores import Store, TransactionalStore
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
@@ -60,6 +64,7 @@ class Idempotency:
     ``scope`` says who is asking: a function without arguments; ``flask_idempotency.scopes`` has ready-made ones.
     ``db``: the app's Flask-SQLAlchemy object; records live in the app's own database.
     ``store``: any Store. With neither, ``IDEMPOTENCY_STORE`` is a URL, by default a SQLite file in the instance folder.
+    ``caller``: a function of a recorded scope that makes the current request that caller's own; the completer needs it.
     Arguments given to :meth:`init_app` win over those given here. Nothing of an app is kept on this object.
     """
 
@@ -70,13 +75,20 @@ class Idempotency:
         db: Any = None,
         store: Store | None = None,
         scope: ScopeFunction | None = None,
+        caller: CallerFunction | None = None,
     ) -> None:
-        self._db, self._store, self._scope = db, store, scope
+        self._db, self._store, self._scope, self._caller = db, store, scope, caller
         if app is not None:
             self.init_app(app)
 
     def init_app(
-        self, app: Flask, *, db: Any = None, store: Store | None = None, scope: ScopeFunction | None = None
+        self,
+        app: Flask,
+        *,
+        db: Any = None,
+        store: Store | None = None,
+        scope: ScopeFunction | None = None,
+        caller: CallerFunction | None = None,
     ) -> None:
         """Protect an app. Raises ConfigError, in one sentence, for anything that makes no sense."""
         if NAME in app.extensions:
@@ -84,12 +96,13 @@ class Idempotency:
         db = self._db if db is None else db
         store = self._store if store is None else store
         scope = self._scope if scope is None else scope
-        state = app.extensions[NAME] = make_state(app, db, store, scope)
+        caller = self._caller if caller is None else caller
+        state = app.extensions[NAME] = make_state(app, db, store, scope, caller)
         if state.given_database is not None:
-            join(state.given_database)
+            join(state.given_database, cast(TransactionalStore, state.store))
             if app.debug:
                 outgoing.watch()
-        app.url_value_preprocessor(_listen)
+        app.url_value_preprocessor(partial(_listen, state))
         app.before_request(partial(_open_undecorated, state))
         app.after_request(partial(_settle, state))
         got_request_exception.connect(_note_failure, app)
@@ -119,6 +132,7 @@ def idempotent(
     fingerprint: FingerprintFunction | None = None,
     keep: Keep | None = None,
     methods: Collection[str] | None = None,
+    resumable: bool | None = None,
 ) -> Callable[[View], View]: ...
 
 
@@ -186,13 +200,17 @@ def reference() -> Reference | None:
 # -- a request's way -------------------------------------------------------------------------------------------------
 
 
-def _listen(_: str | None, __: dict[str, Any] | None) -> None:
+def _listen(state: State, _: str | None, __: dict[str, Any] | None) -> None:
     """Be the first to see the answer of a request that may have a key (``url_value_preprocessor``).
 
-    Whoever else sees it may raise, and what the view did must be known by then.
+    Whoever else sees it may raise, and what the view did must be known by then. A request that is resumed becomes its
+    caller's before anybody asks whose it is.
     """
     if may_have_key(request):
         after_this_request(_note_answer)
+        resumed: Asked | None = request.environ.get(RESUMED)
+        if resumed is not None and state.caller is not None:
+            state.caller(resumed.scope)
 
 
 def _open_undecorated(state: State) -> Response | None:
@@ -239,9 +257,12 @@ def _open(options: Options) -> Response | None:
             signals.tell(signals.replayed, reference=known, status=snapshot.status)
             return restore(snapshot, asked, str(known), current_app.response_class())
         case Refuse(refusal):
-            raise _dressed(state, refusal, known)
+            raise dress(state, refusal, known)
         case attempt:
-            attempt.begin()
+            try:
+                attempt.begin()
+            except RequestRefused as refusal:
+                raise dress(state, refusal, known) from refusal
             return None
 
 
@@ -280,10 +301,12 @@ def _settle(state: State, response: Response) -> Response:
                 _conclude(found, attempt, None if found.failed else response)
             except ClaimLost:
                 return _answer_like_a_duplicate(found, reading, response)
-            except (OutcomeUnknown, StoreUnavailable) as refusal:
+            except (OutcomeUnknown, StoreUnavailable, CheckpointUnknown) as refusal:
                 return _refusal_as_answer(refusal, known, response)
             except WorkRefused as error:
                 return _failure_as_answer(error, response)
+            if found.refusal is not None and response.status_code == found.refusal.code:
+                return problem.mark(response, found.refusal, state.settings.docs_url)
             return mark_first(response, known)
     return response
 
@@ -314,7 +337,7 @@ def _abandon(app: Flask, found: Exchange) -> None:
     try:
         with app.app_context():
             _conclude(found, found.attempt, None)
-    except (ClaimLost, OutcomeUnknown, StoreUnavailable, WorkRefused):
+    except (ClaimLost, OutcomeUnknown, StoreUnavailable, CheckpointUnknown, WorkRefused):
         pass  # it has been told; there is no answer to give
     except Exception:
         # Another exception may be in flight; raising here would hide the one that matters.
@@ -366,22 +389,10 @@ def _answer_like_a_duplicate(found: Exchange, reading: Reading, response: Respon
 # -- saying so -------------------------------------------------------------------------------------------------------
 
 
-def _dressed(state: State, refusal: RequestRefused, known: Reference | None) -> RequestRefused:
-    """Give a refusal its reference and its document, and tell of it."""
-    refusal.reference = refusal.reference or known
-    if refusal.retryable:
-        refusal.retry_after = max(1, refusal.retry_after or 1)
-    refusal.response = problem.render(refusal, state.settings.docs_url)
-    signals.tell(signals.refused, reference=refusal.reference, problem=refusal.problem, status=refusal.code)
-    if isinstance(refusal, errors.Quarantined):
-        signals.tell(signals.quarantined, reference=refusal.reference)
-    return refusal
-
-
 def _refusal_as_answer(refusal: RequestRefused, known: Reference, response: Response) -> Response:
     """Make the answer of a refusal where it is too late to raise it; the app's own handler is asked as ever."""
     state = current_state()
-    answer = current_app.make_response(current_app.handle_http_exception(_dressed(state, refusal, known)))
+    answer = current_app.make_response(current_app.handle_http_exception(dress(state, refusal, known)))
     return problem.mark(with_fresh_headers(answer, response), refusal, state.settings.docs_url)
 
 

@@ -30,8 +30,8 @@ class Work:
         self._joint.ignores_begin = bool(self._engine.dispatch.begin)
         self._sessions: WeakKeyDictionary[Session, Connection] = WeakKeyDictionary()
         self._is_open = True
-        _OPEN.add(id(self))
         self._put_joint_under_connection()
+        _OPEN.add(id(self))
 
     # -- what the view's sessions see --------------------------------------------------------------------------------
 
@@ -120,8 +120,9 @@ class Joining:
             return super().execute(*args, **options)  # type: ignore[misc]  # as above
 
 
-def join(database: Database) -> None:
+def join(database: Database, store: TransactionalStore) -> None:
     """Let the sessions that an app makes from now on be joined to the work of a request."""
+    store.watch(database.engine)
     factory = session_factory(database)
     if not issubclass(factory.class_, Joining):
         factory.class_ = type(factory.class_.__name__, (Joining, factory.class_), {})
@@ -140,6 +141,12 @@ def current_work() -> Work | None:
 
 def open_session(database: Database) -> Session | None:
     """Give the app's session if it has begun something before us, such as reading who is asking."""
+    session = known_session(database)
+    return session if session is not None and session.in_transaction() else None
+
+
+def known_session(database: Database) -> Session | None:
+    """Give the app's session, if it has one by now."""
     registry = getattr(database.session, "registry", None)
     if registry is None or not registry.has():
         return None
@@ -149,7 +156,7 @@ def open_session(database: Database) -> Session | None:
             "This session was made before init_app(app, db=db) and cannot be joined; call init_app before db.session"
             " is used."
         )
-    return session if session.in_transaction() else None
+    return session
 
 
 def give_back(pooled: PoolProxiedConnection) -> bool:

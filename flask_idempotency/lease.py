@@ -4,16 +4,32 @@ No connection is held in between: the claim is a row with a token and an end, wh
 """
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cached_property
 from time import monotonic
+from typing import NoReturn
+
+from flask import request
 
 from flask_idempotency import signals
+from flask_idempotency.core.checkpoint import REQUEST, Checkpoint, Kind, Progress, check_name
 from flask_idempotency.core.decision import Refuse, Replay, Run, decide
 from flask_idempotency.core.fingerprint import Fingerprint
 from flask_idempotency.core.record import Busy, Claim, Settled
 from flask_idempotency.core.reference import reference_of
 from flask_idempotency.core.snapshot import Answer, NotKept
-from flask_idempotency.errors import ClaimLost, OutcomeUnknown, RequestInFlight
+from flask_idempotency.errors import (
+    CheckpointUnknown,
+    ClaimLost,
+    IdempotencyError,
+    OutcomeUnknown,
+    Quarantined,
+    RequestInFlight,
+)
 from flask_idempotency.http.reading import Reading
+from flask_idempotency.http.resuming import pack_request
 from flask_idempotency.joining import Work
 from flask_idempotency.policy import Policy
 from flask_idempotency.state import State
@@ -53,38 +69,152 @@ def _claim(store: Store, policy: Policy, reading: Reading) -> tuple[Fingerprint,
 
 
 class Held:
-    """A run that holds its claim by a lease."""
+    """A run that holds its claim by a lease, and knows how far it has come."""
 
     def __init__(self, state: State, policy: Policy, claim: Claim) -> None:
-        self.claim = claim
+        self.state, self.policy, self.claim = state, policy, claim
         self.work: Work | None = None  # the phase that is being carried out
-        self._state, self._policy = state, policy
+        self.undecided: str | None = None  # the effect of which nobody knows whether it happened
+        self.mistake: IdempotencyError | None = None  # what the last call did that it must not do
+        self._names: list[str] = []  # of the phases and effects that the view has come to
+        self._busy: str | None = None  # the one that it is in
+        self._is_lost = self._is_quarantined = False
+        self._leaves_lease = False
 
     def begin(self) -> None:
-        """Renew the lease from now on."""
-        self._state.housekeeper.watch(self.claim, self._policy.lease)
+        """Renew the lease from now on, and store the request if the view says so. Raises RequestRefused."""
+        self.state.housekeeper.watch(self.claim, self.policy.lease)
+        if self.policy.resumable and self.claim.point is None:
+            self._store_request()
         known = reference_of(self.claim.id)
         if self.claim.taken_over:
             log.warning("taken_over: %s, attempt %d", known, self.claim.attempt)
             signals.tell(signals.taken_over, reference=known, attempt=self.claim.attempt)
         signals.tell(signals.claimed, reference=known, attempt=self.claim.attempt)
 
-    def complete(self, answer: Answer) -> None:
-        """Store the answer. Raises ClaimLost if somebody took over, OutcomeUnknown if it could not be stored yet."""
-        state, claim, known = self._state, self.claim, reference_of(self.claim.id)
+    def _store_request(self) -> None:
         try:
-            state.store.complete(claim, answer, self._policy.retention)
+            self.claim = self.state.store.checkpoint(
+                self.claim, Checkpoint(REQUEST, Kind.REQUEST, position=0, result=pack_request(request))
+            )
+        except ClaimLost:
+            self.lose()
+            raise RequestInFlight(retry_after=1) from None
+
+    # -- how far it has come -----------------------------------------------------------------------------------------
+
+    @cached_property
+    def _recorded(self) -> list[Checkpoint]:
+        """What earlier attempts have left behind, in the order in which they went."""
+        found = [] if self.claim.point is None else self.state.store.checkpoints(self.claim.id)
+        return [each for each in found if each.kind is not Kind.REQUEST]
+
+    def arrive_at(self, name: str, kind: Kind) -> Checkpoint | None:
+        """Come to the next phase or effect; give what an earlier attempt has left of it.
+
+        Raises CheckpointUnknown if that attempt went another way: then this code is not the one to go on.
+        """
+        check_name(name)
+        if self._busy is not None:
+            raise IdempotencyError(f"{kind} {name!r} is inside of {self._busy}; put one after the other.")
+        if name in self._names:
+            raise IdempotencyError(f"{name!r} names two steps of this request; give each a name of its own.")
+        recorded = self._recorded
+        found = recorded[len(self._names)] if len(self._names) < len(recorded) else None
+        if found is not None and (found.name, found.kind) != (name, kind):
+            self._stop(f"{kind} {name!r} came where {found.kind} {found.name!r} was recorded")
+        self._names.append(name)
+        return found
+
+    def next_checkpoint(self, name: str, kind: Kind) -> Checkpoint:
+        """Make the checkpoint of what is begun now."""
+        return Checkpoint(name, kind, position=len(self._names))
+
+    @contextmanager
+    def busy_with(self, what: str) -> Iterator[None]:
+        """Be in a phase or effect, in which there can be no other."""
+        self._busy = what
+        try:
+            yield
+        finally:
+            self._busy = None
+
+    def write(
+        self, before: Checkpoint, state: Progress, result: str | None = None, generation: int | None = None
+    ) -> Checkpoint:
+        """Commit how far an effect has come. Raises ClaimLost, or OutcomeUnknown."""
+        made = replace(before, state=state, result=result, generation=generation or before.generation)
+        self.claim = self.state.store.checkpoint(self.claim, made)
+        return made
+
+    def pass_by(self, made: Checkpoint) -> None:
+        """Stand behind a phase that was committed."""
+        self.claim = replace(self.claim, point=made.point)
+
+    # -- where it cannot go on ---------------------------------------------------------------------------------------
+
+    def quarantine(self, reason: str) -> Exception:
+        """Give the record to a person; give what to raise."""
+        known = reference_of(self.claim.id)
+        self.state.store.quarantine(self.claim, reason)
+        self._is_quarantined = True
+        self.leave_lease()
+        log.critical("quarantined: %s: %s", known, reason)
+        return Quarantined()
+
+    def lose(self) -> None:
+        """Know that somebody took over."""
+        self._is_lost = True
+        known = reference_of(self.claim.id)
+        log.warning("claim_lost: %s was taken over while it ran", known)
+        signals.tell(signals.claim_lost, reference=known)
+
+    def leave_lease(self) -> None:
+        """Let the lease run out instead of ending it."""
+        self._leaves_lease = True
+
+    def _stop(self, reason: str) -> NoReturn:
+        """Stop a run that another version has begun.
+
+        The lease is left to run out: the other version may take over, and if nobody can, a person gets it.
+        """
+        log.critical("checkpoint_unknown: %s: %s; it is not begun again", reference_of(self.claim.id), reason)
+        self.leave_lease()
+        self.state.store.note(self.claim, f"checkpoint unknown: {reason}")
+        raise CheckpointUnknown(retry_after=int(self.policy.lease.total_seconds()) + 1)
+
+    # -- how it ends -------------------------------------------------------------------------------------------------
+
+    def complete(self, answer: Answer) -> None:
+        """Store the answer.
+
+        Raises ClaimLost if somebody took over, OutcomeUnknown if it could not be stored yet or an effect is undecided,
+        CheckpointUnknown if earlier attempts did what this one did not come by.
+        """
+        state, claim, known = self.state, self.claim, reference_of(self.claim.id)
+        if self._is_lost or self._is_quarantined:
+            raise ClaimLost
+        if self.undecided is not None:
+            log.error("effect_undecided: %s of %s has no answer yet, so the view's is not kept", self.undecided, known)
+            self.release()
+            raise OutcomeUnknown(retry_after=1)
+        if len(self._names) < len(self._recorded):
+            try:
+                self._stop(f"{self._recorded[len(self._names)].name!r} was recorded, and not come by")
+            finally:
+                self.release()
+        try:
+            state.store.complete(claim, answer, self.policy.retention)
         except ClaimLost:
             state.housekeeper.let_go(claim)
-            log.warning("claim_lost: %s was taken over while it ran", known)
-            signals.tell(signals.claim_lost, reference=known)
+            self.lose()
             raise
         except Exception as error:
             # Whatever it was, the work is done: it must not be answered as if nothing had been run. Of the error only
             # the name is told: a database's own words may quote the row.
             trouble = type(error).__name__
             log.error("outcome_unknown: the answer of %s could not be stored yet: %s", known, trouble)
-            state.housekeeper.finish_later(claim, answer, self._policy.retention)
+            state.housekeeper.finish_later(claim, answer, self.policy.retention)
             raise OutcomeUnknown(retry_after=getattr(error, "retry_after", None)) from error
         finally:
             state.doorbell.ring(claim.id)
@@ -93,14 +223,21 @@ class Held:
         signals.tell(signals.completed, reference=known, status=answer.status, body_kept=kept)
 
     def release(self) -> None:
-        """End the lease of a run that leaves nothing to keep; the next attempt runs at once."""
+        """End the lease of a run that leaves nothing to keep; the next attempt runs at once, or goes on.
+
+        Raises ClaimLost if it is known that there is none of ours to end.
+        """
         claim, known = self.claim, reference_of(self.claim.id)
-        self._state.housekeeper.let_go(claim)
+        self.state.housekeeper.let_go(claim)
         try:
-            self._state.store.release(claim)
+            if self._is_lost:
+                raise ClaimLost
+            if not self._leaves_lease:
+                self.state.store.release(claim)
+                signals.tell(signals.released, reference=known)
+        except ClaimLost:
+            raise
         except Exception as error:  # noqa: BLE001  # the answer goes out all the same, for nothing is kept of it
             log.warning("could not end the lease of %s; it will run out: %s", known, type(error).__name__)
-        else:
-            signals.tell(signals.released, reference=known)
         finally:
-            self._state.doorbell.ring(claim.id)
+            self.state.doorbell.ring(claim.id)

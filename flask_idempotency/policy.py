@@ -16,6 +16,7 @@ from flask_idempotency.settings import Guard, InFlight, Settings, check
 Keep = Collection[int] | Callable[[Response], bool]
 ScopeFunction = Callable[[], object]
 FingerprintFunction = Callable[[Request], bytes | str]
+CallerFunction = Callable[[str], object]
 
 MARK = "__idempotency__"  # the attribute of a view that carries its options, or EXEMPT
 _DEPTH = 12  # decorators looked through in search of the mark; nobody stacks more
@@ -34,6 +35,7 @@ class Options:
     fingerprint: FingerprintFunction | None = None
     keep: Keep | None = None
     methods: frozenset[str] | None = None
+    resumable: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,7 @@ class Policy:
     fingerprint: FingerprintFunction | None
     keep: Keep | None
     methods: frozenset[str]
+    resumable: bool
 
 
 class Exempt:
@@ -79,10 +82,12 @@ def make_options(**given: Any) -> Options:
         ):
             raise ConfigError(f"keep= must be a collection of statuses or a function of the response, not {keep!r}.")
         given["keep"] = frozenset(keep)
+    if given.get("resumable") not in (None, True, False):
+        raise ConfigError(f"resumable= must be True or False, not {given['resumable']!r}.")
     checked = {
         name: check(name.upper(), value)
         for name, value in given.items()
-        if value is not None and name not in ("scope", "fingerprint", "keep")
+        if value is not None and name not in ("scope", "fingerprint", "keep", "resumable")
     }
     return Options(**{**given, **checked})
 
@@ -106,7 +111,11 @@ def apply(options: Options, settings: Settings, scope: ScopeFunction, guard: Gua
     for name, value in values.items():
         if value is None and hasattr(settings, name):
             values[name] = getattr(settings, name)
-    return Policy(**{**values, "scope": options.scope or scope, "guard": options.guard or guard})
+    chosen = options.guard or guard
+    if options.resumable and chosen != "lease":
+        raise ConfigError('resumable=True needs guard="lease": under the transaction guard there is nothing to resume.')
+    given = {"scope": options.scope or scope, "guard": chosen, "resumable": bool(options.resumable)}
+    return Policy(**{**values, **given})
 
 
 def options_of(view: Callable[..., Any], method: str) -> Options | Exempt | None:

@@ -20,12 +20,21 @@ from flask_idempotency import scopes, signals
 from flask_idempotency.core.scope import RecordId
 from flask_idempotency.errors import ConfigError, StoreUnavailable
 from flask_idempotency.housekeeping import Housekeeper
-from flask_idempotency.policy import DEFAULT, Exempt, Options, Policy, ScopeFunction, apply, is_question, options_of
+from flask_idempotency.policy import (
+    DEFAULT,
+    CallerFunction,
+    Exempt,
+    Options,
+    Policy,
+    ScopeFunction,
+    apply,
+    is_question,
+    options_of,
+)
 from flask_idempotency.settings import Guard, Settings, read_settings
 from flask_idempotency.stores import Store, open_store
 
 NAME = "idempotency"
-NO_TRANSACTION = 'guard="transaction" needs the app\'s own database, on a server or in a file: init_app(app, db=db).'
 
 log = logging.getLogger("flask_idempotency")
 
@@ -77,6 +86,7 @@ class State:
     housekeeper: Housekeeper
     guard: Guard  # what a view gets that does not choose
     given_database: Database | None = None  # None: the transaction guard cannot be had
+    caller: CallerFunction | None = None  # makes a request that is resumed its caller's own
     doorbell: Doorbell = field(default_factory=Doorbell)
     _policies: dict[Options, Policy] = field(default_factory=dict)
     _options: dict[tuple[str, str], Options | Exempt | None] = field(default_factory=dict)
@@ -88,15 +98,14 @@ class State:
         if found is None:
             found = apply(options, self.settings, self.scope, self.guard)
             if found.guard == "transaction":
-                _check_driver(self.given_database, self.store)
+                check_driver('guard="transaction"', self)
             self._policies[options] = found
         return found
 
     @property
     def database(self) -> Database:
-        """The app's own database. Raises ConfigError if the records are not in it."""
-        if self.given_database is None:
-            raise ConfigError(NO_TRANSACTION)
+        """The app's own database, for whoever has checked that it is there."""
+        assert self.given_database is not None, "check_driver() was asked before"
         return self.given_database
 
     def options_of(self, endpoint: str, method: str) -> Options | Exempt | None:
@@ -126,7 +135,9 @@ def current_state() -> State:
     return state
 
 
-def make_state(app: Flask, db: Any, store: Store | None, scope: ScopeFunction | None) -> State:
+def make_state(
+    app: Flask, db: Any, store: Store | None, scope: ScopeFunction | None, caller: CallerFunction | None = None
+) -> State:
     """Put an app's state together. Raises ConfigError, in one sentence, for anything that makes no sense."""
     if scope is None or not is_question(scope):
         ready = ", ".join(f"scopes.{name}" for name in scopes.__all__).replace("_field", '_field("user_id")')
@@ -143,7 +154,9 @@ def make_state(app: Flask, db: Any, store: Store | None, scope: ScopeFunction | 
         database = None  # a database in memory has its records beside it, not in it
     guard: Guard = settings.guard or ("lease" if database is None else "transaction")
     housekeeper = Housekeeper(store, settings.grace, partial(_tell_as, app), enabled=settings.housekeeping)
-    state = State(settings, store, scope, housekeeper, guard, database)
+    if caller is not None and not callable(caller):
+        raise ConfigError(f"caller= must be a function of the scope, not {caller!r}.")
+    state = State(settings, store, scope, housekeeper, guard, database, caller)
     state.policy()  # for what makes no sense in it
     return state
 
@@ -169,14 +182,16 @@ def session_factory(database: Database) -> Any:
     return getattr(database.session, "session_factory", database.session)
 
 
-def _check_driver(database: Database | None, store: Any) -> None:
+def check_driver(what: str, state: State) -> None:
+    """Raise ConfigError unless *what* can have transactions of the app's own database."""
+    database, drivers = state.given_database, getattr(state.store, "drivers", ())
     if database is None:
-        raise ConfigError(NO_TRANSACTION)
-    if database.engine.driver not in store.drivers:
-        wanted, name = " or ".join(store.drivers), database.engine.name
+        raise ConfigError(f"{what} needs the app's own database, on a server or in a file: init_app(app, db=db).")
+    if database.engine.driver not in drivers:
+        wanted, name = " or ".join(drivers), database.engine.name
         raise ConfigError(
-            f"The transaction guard needs the driver {wanted}: write {name}+{wanted}://... in"
-            ' SQLALCHEMY_DATABASE_URI, or set IDEMPOTENCY_GUARD = "lease".'
+            f"{what} needs the driver {wanted}: write {name}+{wanted}://... in SQLALCHEMY_DATABASE_URI, or set"
+            ' IDEMPOTENCY_GUARD = "lease".'
         )
 
 

@@ -23,7 +23,7 @@ from flask_idempotency.joining import Work, give_back, open_session
 from flask_idempotency.policy import Policy
 from flask_idempotency.state import State
 from flask_idempotency.stores import TransactionalStore
-from flask_idempotency.stores.sql import ConnectionLost, first_line
+from flask_idempotency.stores.database import ConnectionLost, first_line
 
 log = logging.getLogger("flask_idempotency")
 

@@ -12,6 +12,7 @@ from flask import Response
 from flask_idempotency.core.decision import Refuse, Replay
 from flask_idempotency.core.reference import Reference
 from flask_idempotency.core.snapshot import Answer
+from flask_idempotency.errors import RequestRefused
 from flask_idempotency.http.reading import Reading
 from flask_idempotency.policy import Policy
 
@@ -55,6 +56,7 @@ class Exchange:
     reference: Reference | None
     reading: Reading | None
     made: Made | None = None
+    refusal: RequestRefused | None = None  # what a phase or effect has raised through the view
     failed: bool = False  # an exception nobody handled; what Flask makes of it is nobody's answer
     afterwards: list[Callable[[], object]] = field(default_factory=list)  # to be done once the work is committed
 

@@ -25,6 +25,7 @@ from flask_idempotency.core.record import Asked
 from flask_idempotency.core.reference import reference_of
 from flask_idempotency.core.scope import record_id, scope_of
 from flask_idempotency.errors import BodyTooLarge, KeyInvalid, KeyMissing, RequestRefused
+from flask_idempotency.http.resuming import RESUMED
 from flask_idempotency.policy import Policy
 from flask_idempotency.settings import Settings
 
@@ -50,11 +51,17 @@ class Reading:
 def may_have_key(request: Request) -> bool:
     """Say whether a request may turn out to have a key, without looking into its body."""
     environ = request.environ
-    return "HTTP_IDEMPOTENCY_KEY" in environ or environ.get("CONTENT_TYPE", "").lower().startswith(_FORMS)
+    if "HTTP_IDEMPOTENCY_KEY" in environ or RESUMED in environ:
+        return True
+    return bool(environ.get("CONTENT_TYPE", "").lower().startswith(_FORMS))
 
 
 def read(request: Request, policy: Policy, settings: Settings) -> Reading | None:
     """Read a request that this policy covers; None if it has no key and needs none. Refuses what cannot be compared."""
+    resumed: Asked | None = request.environ.get(RESUMED)
+    if resumed is not None:
+        content = _content(request, policy, settings.max_body)
+        return Reading(replace(resumed, fingerprint=fingerprint(content, resumed.fingerprint.version)), content)
     text = request.headers.get("Idempotency-Key")
     if text is None:
         text = _form_key(request, settings.max_body)

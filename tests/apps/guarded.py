@@ -3,10 +3,8 @@ What it does is written down where nothing is unique, so that a second effect wo
 
 import json
 import os
-import signal
-import socket
-import threading
 import uuid
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,38 +12,15 @@ from flask import Flask, Response, has_request_context, request
 
 from flask_idempotency import Idempotency, housekeeping, idempotent, signals
 from flask_idempotency.stores import open_store
+from tests.apps.acting import die_at, hear_word, process, write_line
 
 LEDGER = Path(os.environ["GUARDED_LEDGER"])
 GATE = int(os.environ["GUARDED_GATE"])
 
+note = partial(write_line, LEDGER)
+
 for name, value in json.loads(os.environ.get("GUARDED_HOUSEKEEPING", "{}")).items():
     setattr(housekeeping, name, value)
-
-
-def note(what: str, **facts: object) -> None:
-    """Write one line, whole: O_APPEND is atomic, and what was written outlives a killed process."""
-    line = json.dumps({"what": what, "pid": os.getpid(), **facts}) + "\n"
-    ledger = os.open(LEDGER, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    try:
-        os.write(ledger, line.encode())
-    finally:
-        os.close(ledger)
-
-
-def die_at(seam: str) -> None:
-    """End as a power cut does, if this request asks for it here."""
-    if request.headers.get("X-Die-At") == seam:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-
-def pass_the_gate() -> str:
-    """Wait, holding nothing, until the test says how to go on. A gate that is closed for good means: leave."""
-    try:
-        with socket.create_connection(("127.0.0.1", GATE), timeout=60) as gate:
-            gate.sendall(f"{os.getpid()}\n".encode())
-            return gate.makefile().readline().strip() or "503"
-    except OSError:
-        return "503"
 
 
 def everyone() -> str:
@@ -85,7 +60,7 @@ def order() -> Any:
     """Place one order, which is one effect."""
     intent = request.get_json()["intent"]
     note("run", intent=intent)
-    word = pass_the_gate() if "X-Gate" in request.headers else request.headers.get("X-Answer", "201")
+    word = hear_word(GATE)
     die_at("view")
     if word == "raise":
         raise RuntimeError("the view was told to fail")
@@ -95,13 +70,8 @@ def order() -> Any:
     return {"order": uuid.uuid4().hex}, int(word)
 
 
+app.add_url_rule("/process", "process", process)
 app.add_url_rule("/patient-orders", "patient_order", idempotent(in_flight="wait")(order), methods=["POST"])
-
-
-@app.get("/process")
-def process() -> dict[str, object]:
-    """Say who is serving, and which threads it has."""
-    return {"pid": os.getpid(), "threads": sorted(thread.name for thread in threading.enumerate())}
 
 
 def listen(sender: Flask, *, name: str, **facts: object) -> None:

@@ -3,9 +3,6 @@ It does as it is told: stops at a gate with its row written, dies at a seam, ans
 
 import json
 import os
-import signal
-import socket
-import threading
 import uuid
 from pathlib import Path
 from typing import Any
@@ -15,6 +12,7 @@ from flask_sqlalchemy import SQLAlchemy
 from sqlalchemy.orm import Mapped, mapped_column
 
 from flask_idempotency import Idempotency, after_commit, idempotent, scopes, signals
+from tests.apps.acting import die_at, hear_word, process, write_line
 
 db = SQLAlchemy()
 
@@ -30,30 +28,9 @@ class Order(db.Model):  # type: ignore[name-defined, misc]  # made by Flask-SQLA
 
 
 def note(what: str, **facts: object) -> None:
-    """Write one line, whole, if anybody wants to read it: O_APPEND is atomic, and outlives a killed process."""
+    """Write it down, if anybody wants to read it."""
     if path := current_app.config["LEDGER"]:
-        line = json.dumps({"what": what, "pid": os.getpid(), **facts}) + "\n"
-        ledger = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-        try:
-            os.write(ledger, line.encode())
-        finally:
-            os.close(ledger)
-
-
-def die_at(seam: str) -> None:
-    """End as a power cut does, if this request asks for it here."""
-    if request.headers.get("X-Die-At") == seam:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-
-def pass_the_gate() -> str:
-    """Wait, with the row written, until the test says how to go on. A gate that is closed for good means: leave."""
-    try:
-        with socket.create_connection(("127.0.0.1", current_app.config["GATE"]), timeout=60) as gate:
-            gate.sendall(f"{os.getpid()}\n".encode())
-            return gate.makefile().readline().strip() or "503"
-    except OSError:
-        return "503"
+        write_line(path, what, **facts)
 
 
 def place_order() -> Any:
@@ -66,7 +43,7 @@ def place_order() -> Any:
     db.session.commit()
     if meanwhile := current_app.config["MEANWHILE"]:
         meanwhile()
-    word = pass_the_gate() if "X-Gate" in request.headers else request.headers.get("X-Answer", "201")
+    word = hear_word(current_app.config["GATE"])
     die_at("view")
     if word == "raise":
         raise RuntimeError("the view was told to fail")
@@ -79,11 +56,6 @@ def place_order() -> Any:
         db.session.commit()
         return {"order": order.reference, "state": order.state}, int(word)
     return {"order": "one"}, int(word)
-
-
-def process() -> dict[str, object]:
-    """Say who is serving, and which threads it has."""
-    return {"pid": os.getpid(), "threads": sorted(thread.name for thread in threading.enumerate())}
 
 
 def make_app(url: str, *, ledger: Path | None = None, gate: int = 0, engine: Any = None, **settings: Any) -> Flask:

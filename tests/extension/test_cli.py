@@ -141,7 +141,7 @@ def test_show_tells_the_states_apart(shop, sql, let_pass):
     shop.send(key="running")
     shop.answer = shop.create
     lost = shop.send(key="lost").headers[REFERENCE]
-    sql("UPDATE idempotency_record SET state = 'quarantined' WHERE status = 201")
+    sql("UPDATE idempotency_record SET state = 'quarantined', reason = 'too many owners died' WHERE status = 201")
 
     assert "lease:      ended; the next attempt runs" in run(shop, "show", ended)[1]
     assert "status:     200 (body not kept)" in run(shop, "show", streamed)[1]

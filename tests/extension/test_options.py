@@ -63,7 +63,10 @@ def test_a_sensible_option_is_accepted(name, value):
     [
         ("requierd", "did you mean required=?"),
         ("leases", "did you mean lease=?"),
-        ("ttl", "there are required, guard, retention, lease, in_flight, scope, fingerprint, keep, methods."),
+        (
+            "ttl",
+            "there are required, guard, retention, lease, in_flight, scope, fingerprint, keep, methods, resumable.",
+        ),
     ],
 )
 def test_an_unknown_option_is_refused_with_a_guess(name, words):

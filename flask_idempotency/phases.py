@@ -1,0 +1,338 @@
+"""phase() and effect(): run a step once, remember it, resume after it. Both stand in a view under the lease guard.
+
+A phase is a transaction on the app's own database that moves the record on. An effect is a change in a foreign system:
+a checkpoint is committed before it is asked for, and another when it has answered.
+"""
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import timedelta
+from math import ceil
+from typing import Any, cast
+
+from flask import has_request_context, request
+from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.orm import Session
+
+from flask_idempotency.core import effects
+from flask_idempotency.core.checkpoint import Checkpoint, Kind, Progress, dump_result, effect_key, load_result
+from flask_idempotency.core.effects import Ask, GiveUp, Send, Terms, Wait
+from flask_idempotency.core.reference import reference_of
+from flask_idempotency.errors import (
+    ClaimLost,
+    IdempotencyError,
+    NeedsPerson,
+    NoEffect,
+    OutcomeUnknown,
+    RequestInFlight,
+    RequestRefused,
+    StoreUnavailable,
+)
+from flask_idempotency.http import exchange
+from flask_idempotency.joining import Work, give_back, known_session, open_session
+from flask_idempotency.lease import Held
+from flask_idempotency.refusing import dress
+from flask_idempotency.state import State, check_driver, current_state
+from flask_idempotency.stores import TransactionalStore
+from flask_idempotency.stores.database import TRIES, ConnectionLost, ThrownBack, first_line
+
+log = logging.getLogger("flask_idempotency")
+
+
+def phase(name: str, step: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    """Run *step* in a transaction on the app's database, once, and give its result, which must be JSON.
+
+    The step does not commit: the phase does, together with its checkpoint. When the request is resumed the step is not
+    run again, and the recorded result is given.
+    """
+    with _held("phase") as held:
+        found = held.arrive_at(name, Kind.PHASE)
+        if found is not None:
+            return load_result(found.result)
+        with held.busy_with(f"phase {name!r}"):
+            return _carry_out(held, held.next_checkpoint(name, Kind.PHASE), lambda: step(*args, **kwargs))
+
+
+def effect(
+    name: str,
+    call: Callable[[str], Any],
+    *,
+    policy: effects.Policy | None = None,
+    query: Callable[[str], Any] | None = None,
+    retention: timedelta | None = None,
+    settles_in: timedelta | None = None,
+) -> Any:
+    """Have a foreign system do something, once: ``call(key)`` asks it to, and gives its answer, which must be JSON.
+
+    *key* is the same for every attempt at this request. What follows when the answer of a call is lost, *policy* says:
+    ``idempotent`` (the default) sends again under the same key, while the foreign system remembers it for *retention*;
+    ``query`` asks first, by ``query(key)``, which gives the answer, or None if it is certain that there is none;
+    ``at_most_once`` never sends again and leaves it to a person. *settles_in* is how long a request may be on its way.
+
+    Any exception leaves it open whether the effect happened, and the client is told to retry; except for ``NoEffect``,
+    which says that it did not, and ``NeedsPerson``. A refusal such as a declined card is an answer: return it.
+    """
+    with _held("effect") as held:
+        terms = effects.make_terms(policy, can_be_asked=query is not None, retention=retention, settles_in=settles_in)
+        found = held.arrive_at(name, Kind.EFFECT)
+        if found is not None and found.state is Progress.DONE:
+            return load_result(found.result)
+        with held.busy_with(f"effect {name!r}"):
+            _raise(_let_session_go(held.state))
+            if found is not None and found.state is Progress.SENT:
+                return _go_on(held, found, call, query, terms)
+            return _send(held, found or held.next_checkpoint(name, Kind.EFFECT), call, terms)
+
+
+# -- an effect's way -------------------------------------------------------------------------------------------------
+
+
+def _go_on(
+    held: Held, sent: Checkpoint, call: Callable[[str], Any], query: Callable[[str], Any] | None, terms: Terms
+) -> Any:
+    """Go on with an effect that may have happened."""
+    held.undecided = sent.name
+    course: Send | Ask | GiveUp | Wait = effects.resume(sent, terms)
+    if isinstance(course, Ask):
+        assert query is not None, "only who gave a way to ask is told to"
+        try:
+            known = _call(held, sent, query, "could not be asked for")
+        except NoEffect as error:
+            return _send(held, _void(held, sent, error.proof), call, terms)
+        if known is not None:
+            return _done(held, sent, known)
+        _raise(held.mistake)
+        course = effects.conclude_absent(sent, terms)
+    match course:
+        case GiveUp(reason):
+            raise held.quarantine(reason)
+        case Wait(rest):
+            raise OutcomeUnknown(retry_after=ceil(rest.total_seconds()))
+        case Send(generation) if generation > sent.generation:
+            return _send(held, _void(held, sent, "the foreign system knows nothing of it"), call, terms)
+    return _ask_for(held, sent, call, terms)
+
+
+def _send(held: Held, next_: Checkpoint, call: Callable[[str], Any], terms: Terms) -> Any:
+    """Send an effect that certainly has not happened yet."""
+    sent = held.write(next_, Progress.SENT)
+    held.undecided = sent.name
+    return _ask_for(held, sent, call, terms)
+
+
+def _ask_for(held: Held, sent: Checkpoint, call: Callable[[str], Any], terms: Terms) -> Any:
+    """Ask the foreign system for it, and write its answer down."""
+    try:
+        answer = _call(held, sent, call, "is undecided")
+    except NoEffect as error:
+        _void(held, sent, error.proof)
+        raise
+    except OutcomeUnknown as error:
+        if terms.policy == "at_most_once":
+            raise held.quarantine(effects.nobody_knows(sent)) from error
+        raise
+    return _done(held, sent, answer)
+
+
+def _call(held: Held, sent: Checkpoint, call: Callable[[str], Any], trouble: str) -> Any:
+    """Call out. Raises OutcomeUnknown for whatever the call raises, unless it knows better."""
+    try:
+        try:
+            return call(effect_key(held.claim.id, sent.name, sent.generation))
+        finally:
+            held.mistake = _let_session_go(held.state)
+    except NeedsPerson as error:
+        raise held.quarantine(f"{sent.name}: {error.reason}") from error
+    except NoEffect:
+        raise
+    except Exception as error:
+        if isinstance(error, IdempotencyError) and not isinstance(error, RequestRefused):
+            raise  # a mistake in the view, and its sentence says which
+        known = reference_of(held.claim.id)
+        log.warning("effect_undecided: %s of %s %s: %s", sent.name, known, trouble, type(error).__name__)
+        raise OutcomeUnknown(retry_after=1) from error
+
+
+def _void(held: Held, sent: Checkpoint, proof: str) -> Checkpoint:
+    """Write down that it did not happen, and how we know; the next sending is of a new generation."""
+    void = held.write(sent, Progress.VOID, dump_result(proof, "NoEffect"), sent.generation + 1)
+    held.undecided = None
+    return void
+
+
+def _done(held: Held, sent: Checkpoint, answer: Any) -> Any:
+    text = dump_result(answer, f"effect {sent.name!r}")
+    held.write(sent, Progress.DONE, text)
+    held.undecided = None
+    _raise(held.mistake)
+    return load_result(text)
+
+
+# -- a phase's transaction -------------------------------------------------------------------------------------------
+
+
+def _carry_out(held: Held, made: Checkpoint, step: Callable[[], Any]) -> Any:
+    """Run a step and commit it, again where the database gave way to somebody else; the fence comes first each time."""
+    check_driver("phase()", held.state)
+    if held.claim.point == made.point:
+        raise held.quarantine(f"phase {made.name!r} was committed by its own step, without its checkpoint")
+    for tries_left in reversed(range(TRIES)):
+        _raise(_let_session_go(held.state))
+        try:
+            with _opened(held, made) as work:
+                text = dump_result(step(), f"phase {made.name!r}")
+                work.commit(text)
+        except (ThrownBack, ConnectionLost):
+            if not tries_left:
+                raise
+        else:
+            held.pass_by(made)
+            return load_result(text)
+    raise AssertionError("the last try returns or raises")
+
+
+@contextmanager
+def _opened(held: Held, made: Checkpoint) -> Iterator["Step"]:
+    """Open the transaction of a phase, and let nothing of it stay if anything is raised."""
+    engine, store = held.state.database.engine, cast(TransactionalStore, held.state.store)
+    try:
+        connection = engine.connect()
+        pooled = connection.connection
+    except SQLAlchemyError as error:
+        log.error("store_unavailable: %s: %s", type(error).__name__, first_line(error))
+        raise StoreUnavailable(retry_after=1) from error
+    try:
+        store.fence(pooled.driver_connection, held.claim, made, idle=held.policy.lease)
+        work = held.work = Step(held, made, connection)
+    except ConnectionLost:
+        pooled.invalidate()
+        engine.dispose()  # the others of its age are gone too
+        raise
+    except BaseException:
+        give_back(pooled)
+        raise
+    try:
+        yield work
+    except BaseException as error:
+        work.drop()
+        if store.gives_way(error.orig or error if isinstance(error, DBAPIError) else error):
+            raise ThrownBack(retry_after=1) from error
+        raise
+    finally:
+        held.work = None
+
+
+class Step(Work):
+    """A phase's transaction: opened by the fence, joined by the step's sessions, committed with the checkpoint."""
+
+    def __init__(self, held: Held, made: Checkpoint, connection: Connection) -> None:
+        super().__init__(held.state, connection)
+        self._held, self._made = held, made
+        session = known_session(held.state.database)
+        self._read_before = set() if session is None else set(session.identity_map.all_states())
+
+    def commit(self, result: str) -> None:
+        """Commit what the step did, with its result. Raises ClaimLost, or whatever keeps it from being committed."""
+        session = open_session(self._state.database)  # it may hold what was never flushed
+        for each in {*self._sessions, *([] if session is None else [session])}:
+            each.commit()
+        self._part()
+        made = replace(self._made, result=result)
+        try:
+            self._store.seal(self._pooled.driver_connection, self._held.claim, made, undo=self._joint.to_undo)
+        except OutcomeUnknown:
+            self._pooled.invalidate()
+            self._settle_doubt()
+        else:
+            self._pooled.close()
+
+    def drop(self) -> None:
+        """Undo everything. What the sessions believe to be in the database may not be there, so they forget it."""
+        try:
+            if self._is_open:
+                self._part()
+            else:
+                for session in list(self._sessions):
+                    self._forget(session)
+        except Exception as error:  # noqa: BLE001  # whatever a session has to say, the transaction ends here
+            log.warning("a session could not be let go: %s", type(error).__name__)
+        give_back(self._pooled)
+
+    def _forget(self, session: Session) -> None:
+        for state in session.identity_map.all_states():
+            known = state.obj()
+            if known is not None:
+                session.expire(known) if state in self._read_before else session.expunge(known)
+
+    def _settle_doubt(self) -> None:
+        """Find out whether a COMMIT happened whose answer did not come. Nobody goes on by a guess."""
+        try:
+            if self._store.stand(self._held.claim) != self._made.point:
+                raise ThrownBack(retry_after=1)
+        except OutcomeUnknown:
+            self._held.leave_lease()  # it may still happen
+            raise
+
+
+# -- where we are ----------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _held(verb: str) -> Iterator[Held]:
+    """Give the current request's run, which must hold its claim by a lease; what is refused meanwhile is dressed."""
+    found = exchange.peek(request.environ, current_state()) if has_request_context() else None
+    held = None if found is None else found.attempt
+    if found is None or not isinstance(held, Held):
+        raise IdempotencyError(f"{verb}() {_advice(found)}")
+    try:
+        yield held
+    except ClaimLost as error:
+        held.lose()
+        raise RequestInFlight(retry_after=1) from error  # it is answered like a duplicate when it is settled
+    except RequestRefused as refusal:
+        raise _dressed(found, refusal) from refusal.__cause__
+
+
+def _dressed(found: exchange.Exchange, refusal: RequestRefused) -> RequestRefused:
+    """Give a refusal its document, for the view lets it pass; and note it, for the app may render it in its own way."""
+    found.refusal = refusal
+    return refusal if refusal.response is not None else dress(current_state(), refusal, found.reference)
+
+
+def _advice(found: exchange.Exchange | None) -> str:
+    if not has_request_context():
+        return "is called outside of a request; it remembers what a request has done, and belongs in its view."
+    if found is None:
+        return 'needs a request with a key; decorate the view with @idempotent(required=True, guard="lease").'
+    return (
+        "needs the lease guard: under the transaction guard the whole view is one transaction; decorate the view with"
+        ' @idempotent(required=True, guard="lease").'
+    )
+
+
+def _let_session_go(state: State) -> IdempotencyError | None:
+    """End the transaction in which the view has read: a step has its own, and a call must not hold a connection.
+
+    Gives the mistake, if it has done more than read; that is undone.
+    """
+    session = None if state.given_database is None else open_session(state.given_database)
+    transaction = None if session is None else session.get_transaction()
+    if session is None or transaction is None:
+        return None
+    connection, store = session.connection().connection.driver_connection, cast(TransactionalStore, state.store)
+    if session.new or session.dirty or session.deleted or store.has_written(connection):
+        session.rollback()
+        return IdempotencyError(
+            "db.session holds changes that were made outside of a phase, and nothing would keep them from being made"
+            " twice; make them in a step: phase(name, step)."
+        )
+    transaction.close()  # it has only read; what was read stays as it is
+    return None
+
+
+def _raise(mistake: IdempotencyError | None) -> None:
+    if mistake is not None:
+        raise mistake

@@ -1,0 +1,275 @@
+"""What the fault tests share: the checkout in this process or under gunicorn, and a look at what it left."""
+
+import http.client
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy
+from flask import Flask
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.pool import NullPool
+from werkzeug.test import TestResponse
+
+from flask_idempotency.core.key import Key
+from flask_idempotency.core.scope import record_id, scope_of
+from flask_idempotency.stores import open_store
+from tests.apps.checkout import db, make_app
+from tests.apps.guarded_outside import REPLAYED, Counter, Gate, Ledger, how
+from tests.fixtures.gateway import Gateway
+from tests.fixtures.postgres import Postgres
+from tests.fixtures.processes import _SERVERS, Answer, Gunicorn, eventually
+
+APP = "tests.apps.checkout:create_app()"
+CHECKOUT = "/checkout"
+LOST = (ConnectionError, http.client.RemoteDisconnected)  # how a client learns of its worker's death
+AT_ONCE = 0.05  # seconds to wait for a lock that somebody may hold for as long as he sleeps
+COUNT = """
+    SELECT (SELECT count(*) FROM orders WHERE intent = :key),
+           (SELECT count(*) FROM orders WHERE intent = :key AND state = 'paid'),
+           (SELECT count(*) FROM payments JOIN orders ON payments."order" = orders.name WHERE intent = :key),
+           (SELECT count(*) FROM receipts JOIN orders ON receipts."order" = orders.name WHERE intent = :key),
+           (SELECT state FROM idempotency_record WHERE id = :id)
+"""
+LAPSE = {
+    "sqlite": "UPDATE idempotency_record SET lease_until = lease_until - 3600 WHERE id = :id AND state = 'running'",
+    "postgresql": "UPDATE idempotency_record SET lease_until = lease_until - interval '1 hour'"
+    " WHERE id = :id AND state = 'running'",
+}
+
+
+def make_tables(url: str) -> None:
+    """Make the shop's tables and the extension's in an empty database."""
+    store = open_store(url)
+    store.create()
+    store.close()
+    db.metadata.create_all(sqlalchemy.create_engine(url, poolclass=NullPool))
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What there is for one key: in the database at one instant, and in the gateway's ledger."""
+
+    orders: int
+    paid: int
+    payments: int
+    receipts: int
+    state: str | None
+    charges: int
+
+
+NOTHING, ONE = Found(0, 0, 0, 0, None, 0), Found(1, 1, 1, 1, "finished", 1)
+
+
+class Books:
+    """Reads a database by a way that is never broken, and keeps no connection."""
+
+    def __init__(self, url: str, gateway: Gateway) -> None:
+        self.url, self.gateway = url, gateway
+        self.kind = sqlalchemy.make_url(url).get_backend_name()
+        self._engine = sqlalchemy.create_engine(url, poolclass=NullPool)
+        wait = {"timeout": AT_ONCE} if self.kind == "sqlite" else {"options": f"-c lock_timeout={AT_ONCE * 1000:.0f}"}
+        self._hasty = sqlalchemy.create_engine(url, poolclass=NullPool, connect_args=wait)
+
+    def of(self, key: str) -> Found:
+        """Count what there is of a key."""
+        counted = self.ask(COUNT, key=key, id=id_of(key))[0]
+        return Found(*counted, len(self.gateway.charges(intent=key)))
+
+    def ask(self, statement: str, **values: object) -> list[Any]:
+        """Run one statement, and commit it."""
+        with self._engine.begin() as connection:
+            found = connection.execute(sqlalchemy.text(statement), values)
+            return list(found.fetchall()) if found.returns_rows else []
+
+    def record(self, key: str) -> Any:
+        """Read state, attempt, point, reason, and whether there is a token."""
+        found = self.ask(
+            "SELECT state, attempt, point, reason, token IS NOT NULL AS is_held FROM idempotency_record WHERE id = :id",
+            id=id_of(key),
+        )
+        return found[0] if found else None
+
+    def progress(self, key: str) -> list[str]:
+        """Read how far the run of a key has come: `charge sent`, in order."""
+        statement = "SELECT name, state FROM idempotency_checkpoint WHERE record_id = :id ORDER BY position"
+        return [f"{name} {state}" for name, state in self.ask(statement, id=id_of(key))]
+
+    def lapse(self, key: str) -> bool:
+        """Let the lease of a key have passed; False if its owner holds the row in an open transaction."""
+        try:
+            with self._hasty.begin() as connection:
+                connection.execute(sqlalchemy.text(LAPSE[self.kind]), {"id": id_of(key)})
+        except OperationalError:
+            return False
+        return True
+
+    def end_idle_transactions(self) -> None:
+        """Do to every transaction that is left open what the server does to it after its time."""
+        self.ask(
+            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND state LIKE 'idle in transaction%'"
+        )
+
+
+def id_of(key: str) -> bytes:
+    return record_id(scope_of("everyone"), Key(key))
+
+
+# In this process
+
+
+class Shop:
+    """The checkout in this process."""
+
+    def __init__(self, app: Flask) -> None:
+        self.app = app
+
+    def order(self, key: str, *, path: str = CHECKOUT, **headers: str) -> TestResponse:
+        """Check out once. Headers are written X_Raise_At="charge.sent"; they say what is to go wrong."""
+        sent = {name.replace("_", "-"): value for name, value in headers.items()} | {"Idempotency-Key": key}
+        client = self.app.test_client(use_cookies=False)
+        return client.post(path, json={"intent": key}, headers=sent, buffered=True)
+
+    def order_until_definitive(self, key: str, books: Books, wanted: int = 201) -> list[TestResponse]:
+        """Retry as a client would, who waits a lease whenever he is told to; give every answer, the definitive last."""
+        answers: list[TestResponse] = []
+
+        def attempt() -> bool:
+            answers.append(self.order(key))
+            assert answers[-1].status_code in (wanted, 409, 503), answers[-1].data
+            if answers[-1].status_code == wanted:
+                return True
+            books.lapse(key)
+            return False
+
+        eventually(attempt, 15, what=f"a definitive answer for {key}")
+        return answers
+
+    @property
+    def engine(self) -> sqlalchemy.Engine:
+        """The app's own."""
+        with self.app.app_context():
+            return db.engine
+
+    def close(self) -> None:
+        """Let go of every connection."""
+        self.engine.dispose()
+        self.app.extensions["idempotency"].store.close()
+
+
+@contextmanager
+def opened(url: str, gateway: Gateway, **options: Any) -> Iterator[Shop]:
+    """A shop without a housekeeping thread, closed at the end."""
+    shop = Shop(make_app(url, gateway_url=gateway.url, HOUSEKEEPING=False, **options))
+    try:
+        yield shop
+    finally:
+        shop.close()
+
+
+def is_first(answer: TestResponse) -> bool:
+    return answer.status_code == 201 and REPLAYED not in answer.headers
+
+
+def is_replay(answer: TestResponse) -> bool:
+    return answer.status_code == 201 and answer.headers.get(REPLAYED) == "true"
+
+
+def refusal(answer: TestResponse | Answer) -> tuple[int, str]:
+    """Give status and code of a refusal; one that is to be retried says when."""
+    status = answer.status if isinstance(answer, Answer) else answer.status_code
+    told: Any = answer.json
+    if status in (409, 503) and told["code"] != "quarantined":
+        assert int(answer.headers["Retry-After"]) >= 1
+    return status, told["code"]
+
+
+# Under gunicorn
+
+
+class Stand:
+    """A server that stands for the whole module, with its gateway, and the books of its database."""
+
+    def __init__(self, counter: Counter, books: Books, gateway: Gateway) -> None:
+        self.counter, self.books, self.gateway = counter, books, gateway
+        self.ledger, self.gate = counter.ledger, counter.gate
+        self.is_sqlite = books.kind == "sqlite"
+
+    def order(self, key: str, **headers: str) -> Answer:
+        return self.counter.order(key, **{"path": CHECKOUT, **headers})
+
+    def order_in_background(self, key: str, **headers: str) -> Any:
+        return self.counter.order_in_background(key, **{"path": CHECKOUT, **headers})
+
+    def finish(self, key: str, within: float = 15, **headers: str) -> Answer:
+        """Retry as a client would until there is an answer for good; whoever holds the key is not waited for."""
+
+        def attempt() -> Answer | None:
+            answer = self.order(key, **headers)
+            assert answer.status in (201, 409, 503), answer.body
+            return answer if answer.status == 201 else None
+
+        answer = eventually(attempt, within, what=f"an answer for {key}", ignoring=(OSError, *LOST))
+        assert answer is not None
+        return answer
+
+
+@contextmanager
+def served(folder: Path, url: str, gateway: Gateway, *, via: str | None = None, **options: Any) -> Iterator[Stand]:
+    """Serve the checkout on a database for as long as the block lasts; `via` is another way to it.
+
+    `checkout` has options of `make_app`; the others are those of `how`.
+    """
+    with ExitStack() as ends:
+        make_tables(url)
+        records = open_store(url)
+        ends.callback(records.close)
+        ledger, gate = Ledger(folder / "ledger.jsonl"), Gate()
+        given = {"gateway_url": gateway.url, **options.pop("checkout", {})}
+        server = {**options.pop("server", {})}
+        server["env"] = {"CHECKOUT": json.dumps(given), **server.get("env", {})}
+        gunicorn = Gunicorn(APP, folder / "gunicorn", **how(via or url, ledger, gate, server=server, **options))
+        ends.enter_context(gunicorn)
+        ends.callback(gate.close)
+        ends.callback(gateway.heal)  # or a worker that waits for it would not end
+        counter = Counter(gunicorn, ledger, gate, records)
+        ends.callback(counter.come_to_rest)
+        yield Stand(counter, Books(url, gateway), gateway)
+
+
+@contextmanager
+def database(kind: str, request: pytest.FixtureRequest, folder: Path) -> Iterator[str]:
+    """A database of one kind for as long as a module's tests last."""
+    if kind == "sqlite":
+        yield f"sqlite:///{folder / 'checkout.db'}"
+        return
+    postgres: Postgres = request.getfixturevalue("postgres")
+    name = postgres.create_database()
+    try:
+        yield postgres.url(name)
+    finally:
+        postgres.drop_database(name)
+
+
+def stand(kind: str, request: pytest.FixtureRequest, **options: Any) -> Iterator[Stand]:
+    """Serve the checkout on a database of one kind, with a gateway of its own, for as long as a module's tests last."""
+    folder: Path = request.getfixturevalue("tmp_path_factory").mktemp("standing")
+    with (
+        database(kind, request, folder) as url,
+        Gateway(folder / "gateway") as gateway,
+        served(folder, url, gateway, **options) as standing,
+    ):
+        yield standing
+
+
+def lend(standing: Stand, request: pytest.FixtureRequest) -> Iterator[Stand]:
+    """Give a standing server to one test, and see its requests end."""
+    request.node.stash.setdefault(_SERVERS, []).append(standing.counter.server)
+    yield standing
+    standing.gateway.heal()
+    standing.counter.come_to_rest()
