@@ -4,10 +4,12 @@ import argparse
 
 from tests.bench.hot import show_hot_key
 from tests.bench.memory import show_memory
+from tests.bench.phases import show_phases
+from tests.bench.shop import show_shop
 from tests.bench.size import show_size
 from tests.bench.table import show_table
 
-PARTS = ("table", "hot", "memory", "size")
+PARTS = ("table", "phases", "shop", "hot", "memory", "size")
 
 
 def main() -> None:
@@ -18,7 +20,7 @@ def main() -> None:
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"only these of {', '.join(PARTS)}; without any, all")
-    parser.add_argument("--rounds", type=int, default=500, help="table: requests of each kind")
+    parser.add_argument("--rounds", type=int, default=500, help="table and phases: requests of each kind")
     parser.add_argument("--store", choices=["postgresql", "sqlite"], help="table: only this one")
     parser.add_argument("--requests", type=int, default=10_000, help="memory: requests in one process")
     parser.add_argument("--records", type=int, default=1_000_000, help="size: records in the large table")
@@ -28,6 +30,10 @@ def main() -> None:
     parts = options.parts or PARTS
     if "table" in parts:
         show_table(options.store, options.rounds)
+    if "phases" in parts:
+        show_phases(options.rounds)
+    if "shop" in parts:
+        show_shop()
     if "hot" in parts:
         show_hot_key()
     if "memory" in parts:
