@@ -6,6 +6,7 @@ ARGS ?=
 BIN := .venv/bin
 READY := .venv/.ready
 BENCH_READY := .venv/.bench-ready
+DEMO_READY := .venv/.demo-ready
 
 # pip trusts the machine's own certificates; where there are any, let uv trust them too.
 ifneq ($(wildcard /etc/ssl/certs/ca-certificates.crt),)
@@ -47,8 +48,8 @@ bench: $(BENCH_READY) ## measure what protection costs; ARGS="size --records 100
 docs: $(READY) ## build the documentation into docs/_build/html; warnings are errors
 	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html $(ARGS)
 
-demo: ## run the demo shop (not built yet)
-	@echo "make demo: the demo shop is not built yet." >&2; exit 1
+demo: $(DEMO_READY) ## run the demo shop and print where it is; PORT=8080 and DATABASE_URL=postgresql://... are heeded
+	@$(BIN)/python -m demo_shop $(ARGS)
 
 proof: ## flood the shop with retries and audit it (not built yet)
 	@echo "make proof: the flood and its auditor are not built yet." >&2; exit 1
@@ -74,6 +75,13 @@ $(READY): pyproject.toml | $(BIN)/python
 	@echo "Installing the package and its tools into .venv; done again only when pyproject.toml changes."
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1" "uv>=0.7"
 	$(BIN)/uv pip install --python $(BIN)/python --editable . --group dev || $(BIN)/python -m pip install --editable . --group dev
+	@touch $@
+
+# The shop needs few packages, and none of the tools.
+$(DEMO_READY): pyproject.toml | $(BIN)/python
+	@echo "Installing the demo shop into .venv; done again only when pyproject.toml changes."
+	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1" "uv>=0.7"
+	$(BIN)/uv pip install --python $(BIN)/python --editable ".[demo]" || $(BIN)/python -m pip install --editable ".[demo]"
 	@touch $@
 
 # What we are compared with is not needed to be measured: without it the table has fewer rows, and says so.

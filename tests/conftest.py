@@ -12,7 +12,12 @@ from hypothesis import HealthCheck, settings
 # The published contract suite asserts like a test and shall explain itself like one, whoever imports it first.
 pytest.register_assert_rewrite("flask_idempotency.testing", "tests.stores.machine", "tests.stores.worlds")
 
-pytest_plugins = ["tests.fixtures.processes", "tests.fixtures.postgres", "tests.fixtures.proxy"]
+pytest_plugins = [
+    "tests.fixtures.processes",
+    "tests.fixtures.postgres",
+    "tests.fixtures.proxy",
+    "tests.fixtures.browser",
+]
 
 # No deadline anywhere: how long an example takes says more about the machine than about the code.
 _SLOW = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}

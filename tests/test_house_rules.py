@@ -49,7 +49,8 @@ def test_all_is_sorted_and_names_exactly_what_the_package_exports():
 @pytest.fixture
 def copy_of_the_package(tmp_path):
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    shutil.copytree(PACKAGE, tmp_path / "flask_idempotency", ignore=shutil.ignore_patterns("__pycache__"))
+    for package in ("flask_idempotency", "demo_shop"):
+        shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
     return tmp_path
 
 
@@ -68,17 +69,28 @@ def test_the_import_contracts_hold(copy_of_the_package):
 @pytest.mark.parametrize(
     ("module", "added", "complaint"),
     [
-        ("core/key.py", "import time", "flask_idempotency.core.key -> time"),
-        ("core/key.py", "import flask", "flask_idempotency.core.key -> flask"),
-        ("core/key.py", "import flask_idempotency.stores", "flask_idempotency.core.key -> flask_idempotency.stores"),
-        ("stores/memory.py", "import werkzeug", "flask_idempotency.stores.memory -> werkzeug"),
-        ("http/reading.py", "import flask_idempotency.stores", "http.reading -> flask_idempotency.stores"),
-        ("utils.py", "", "flask_idempotency.utils"),
+        ("flask_idempotency/core/key.py", "import time", "flask_idempotency.core.key -> time"),
+        ("flask_idempotency/core/key.py", "import flask", "flask_idempotency.core.key -> flask"),
+        ("flask_idempotency/core/key.py", "import flask_idempotency.stores", "core.key -> flask_idempotency.stores"),
+        ("flask_idempotency/stores/memory.py", "import werkzeug", "flask_idempotency.stores.memory -> werkzeug"),
+        ("flask_idempotency/http/reading.py", "import flask_idempotency.stores", "http.reading -> flask_idempotency"),
+        ("flask_idempotency/utils.py", "", "flask_idempotency.utils"),
+        ("demo_shop/cart.py", "import flask_idempotency.lease", "demo_shop.cart -> flask_idempotency.lease"),
+        ("flask_idempotency/cli.py", "import demo_shop", "flask_idempotency.cli -> demo_shop"),
     ],
-    ids=["clock in the core", "Flask in the core", "core above stores", "HTTP in a store", "store in http", "new room"],
+    ids=[
+        "clock in the core",
+        "Flask in the core",
+        "core above stores",
+        "HTTP in a store",
+        "store in http",
+        "new room",
+        "private name in the shop",
+        "shop in the extension",
+    ],
 )
 def test_a_broken_import_contract_is_reported(copy_of_the_package, module, added, complaint):
-    with (copy_of_the_package / "flask_idempotency" / module).open("a") as source:
+    with (copy_of_the_package / module).open("a") as source:
         source.write(f"\n{added}\n")
 
     report = lint_imports(copy_of_the_package)

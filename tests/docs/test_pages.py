@@ -174,7 +174,7 @@ def test_every_message_on_the_page_is_one_that_the_code_logs():
                 case ast.Call(
                     func=ast.Attribute(value=ast.Name(id="log"), attr=level), args=[ast.Constant(str(text)), *_]
                 ):
-                    if found := re.match(r"(\w+_\w+):", text):
+                    if found := re.match(r"(\w+): ", text):
                         logged.add((found[1], level))
     assert len(listed) > 4
     assert sorted(listed) == sorted(logged)

@@ -1,0 +1,126 @@
+"""Who is asking: a signed-in browser, or a bearer of an account's API token. Keys count per account."""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+from flask import (
+    Blueprint,
+    Response,
+    abort,
+    current_app,
+    g,
+    jsonify,
+    redirect,
+    render_template,
+    request,
+    session,
+    url_for,
+)
+from itsdangerous import BadSignature, URLSafeSerializer
+from sqlalchemy import select
+from werkzeug.wrappers import Response as AnyResponse
+
+from demo_shop.models import Account, db
+
+blueprint = Blueprint("accounts", __name__)
+View = TypeVar("View", bound=Callable[..., Any])
+
+
+def current_account() -> Account | None:
+    """Give the account of the current request, if it has one."""
+    if "account" not in g:
+        g.account = _by_token() if request.path.startswith("/api/") else _by_session()
+    return g.account  # type: ignore[no-any-return]  # g takes anything
+
+
+def my_account() -> Account:
+    """Give the account of a view that only accounts get to."""
+    return current_account() or abort(401)
+
+
+def scope() -> int | None:
+    """Say whose key it is."""
+    account = current_account()
+    return None if account is None else account.id
+
+
+def act_as(account: str) -> None:
+    """Make a request that is finished without its client its caller's own."""
+    g.account = db.session.get(Account, int(account))
+
+
+def signed_in(view: View) -> View:
+    """Send whoever is nobody to the sign-in page. Stands above @idempotent, so that a replay is authorised too."""
+
+    @wraps(view)
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        if current_account() is None:
+            return redirect(url_for("accounts.sign_in", next=request.full_path if request.method == "GET" else None))
+        return view(*args, **kwargs)
+
+    return checked  # type: ignore[return-value]  # it takes and gives the same
+
+
+def token_of(account: Account) -> str:
+    """Give the API token of an account."""
+    return str(_tokens().dumps(account.handle))
+
+
+@blueprint.get("/sign-in")
+def sign_in() -> str:
+    """Show the three accounts."""
+    accounts = db.session.scalars(select(Account).order_by(Account.id)).all()
+    return render_template("sign_in.html", page="sign-in", accounts=accounts, next=request.args.get("next", ""))
+
+
+@blueprint.post("/sign-in")
+def enter() -> AnyResponse:
+    """Sign in with one click: this is a demonstration, and there is no password."""
+    account = db.session.scalar(select(Account).filter_by(handle=request.form.get("handle", "")))
+    if account is None:
+        abort(400)
+    session.clear()
+    session["account_id"] = account.id
+    return redirect(_local(request.form.get("next")) or url_for("storefront.catalogue"), 303)
+
+
+@blueprint.post("/sign-out")
+def leave() -> AnyResponse:
+    """Sign out."""
+    session.clear()
+    return redirect(url_for("storefront.catalogue"), 303)
+
+
+def unauthorised() -> Response:
+    """Say that a token is needed."""
+    text = "Send Authorization: Bearer and the token of an account."
+    response = jsonify(title="Unauthorized", detail=text, status=401)
+    response.status_code, response.headers["WWW-Authenticate"] = 401, 'Bearer realm="shop"'
+    return response
+
+
+def _by_session() -> Account | None:
+    number = session.get("account_id")
+    return None if number is None else db.session.get(Account, number)
+
+
+def _by_token() -> Account | None:
+    kind, _, token = request.headers.get("Authorization", "").partition(" ")
+    try:
+        handle = _tokens().loads(token) if kind.lower() == "bearer" else None
+    except BadSignature:
+        return None
+    return db.session.scalar(select(Account).filter_by(handle=handle)) if isinstance(handle, str) else None
+
+
+def _tokens() -> URLSafeSerializer:
+    return URLSafeSerializer(current_app.secret_key or "", salt="api token")
+
+
+def _local(target: str | None) -> str | None:
+    """Give a path of this shop, and nothing that leads elsewhere."""
+    parts = urlsplit(target or "")
+    safe = parts.path.startswith("/") and not parts.path.startswith(("//", "/\\")) and not parts.netloc
+    return target if safe and not parts.scheme else None

@@ -1,0 +1,127 @@
+"""The same shop for programs: JSON under /api, with a bearer token, and an OpenAPI document that names the refusals."""
+
+from typing import Any
+
+from flask import Blueprint, abort, current_app, jsonify, render_template, request
+from marshmallow import Schema, ValidationError
+from sqlalchemy import select
+
+from demo_shop.accounts import current_account, my_account, signed_in, token_of
+from demo_shop.cart import cart_of, put
+from demo_shop.cart import what_was_asked as what_was_put
+from demo_shop.checkout.views import pay
+from demo_shop.models import Product, db
+from demo_shop.openapi import document
+from demo_shop.orders import ask_for_refund, my_order, my_orders
+from demo_shop.orders import what_was_asked as why_it_was_asked
+from demo_shop.pages import find_product, problem
+from demo_shop.schemas import (
+    CartChangeSchema,
+    CartSchema,
+    CheckoutSchema,
+    OrderSchema,
+    ProductSchema,
+    RefundSchema,
+)
+from flask_idempotency import exempt, idempotent
+
+blueprint = Blueprint("api", __name__)
+
+
+def read(schema: Schema) -> Any:
+    """Read what was sent, or say what is wrong with it."""
+    try:
+        return schema.load(request.get_json(silent=True) or {})
+    except ValidationError as error:
+        abort(current_app.make_response((jsonify(title="Not understood", detail=_told(error), status=400), 400)))
+
+
+@blueprint.get("/api")
+@signed_in
+def page() -> str:
+    """Explain the API to a person, and show the token."""
+    account = my_account()
+    return render_template("api.html", page="api", token=token_of(account))
+
+
+@blueprint.before_request
+def only_with_a_token() -> None:
+    """Let nobody in without a token; the catalogue and the document are for everybody."""
+    is_open = request.endpoint in ("api.page", "api.openapi", "api.products", "api.product")
+    if not is_open and current_account() is None:
+        abort(401)
+
+
+@blueprint.get("/api/openapi.json")
+def openapi() -> Any:
+    """Describe all this."""
+    return jsonify(document())
+
+
+@blueprint.get("/api/products")
+def products() -> Any:
+    """List what there is."""
+    found = db.session.scalars(select(Product).order_by(Product.id)).all()
+    return jsonify(ProductSchema(many=True).dump(found))
+
+
+@blueprint.get("/api/products/<slug>")
+def product(slug: str) -> Any:
+    """Show one product."""
+    return jsonify(ProductSchema().dump(find_product(slug) or abort(404)))
+
+
+@blueprint.get("/api/cart")
+def cart() -> Any:
+    """Show the cart."""
+    return jsonify(_cart())
+
+
+@blueprint.post("/api/cart")
+@idempotent(fingerprint=what_was_put)
+def change_cart() -> Any:
+    """Change the cart: the transaction guard, as on the page."""
+    wanted = read(CartChangeSchema())
+    put(my_account(), find_product(wanted["product"]) or abort(404), wanted["quantity"])
+    return jsonify(_cart())
+
+
+@blueprint.post("/api/checkout")
+@exempt  # as on the page: the lab chooses
+def checkout() -> Any:
+    """Buy the cart: the lease guard, phases and an effect, as on the page."""
+    wanted = read(CheckoutSchema())
+    return pay(wanted.get("order"), wanted["card"])
+
+
+@blueprint.get("/api/orders")
+def orders() -> Any:
+    """List the caller's orders."""
+    return jsonify(OrderSchema(many=True).dump(my_orders()))
+
+
+@blueprint.get("/api/orders/<number>")
+def order(number: str) -> Any:
+    """Show one of them."""
+    return jsonify(OrderSchema().dump(my_order(number)))
+
+
+@blueprint.post("/api/orders/<number>/refund")
+@idempotent(fingerprint=why_it_was_asked)
+def refund(number: str) -> Any:
+    """Ask for the money back: the transaction guard, as on the page."""
+    found, wanted = my_order(number), read(RefundSchema())
+    if found.state != "paid":
+        return problem(409, "This order cannot be refunded", f"It is {found.state}.")
+    ask_for_refund(found, wanted["reason"])
+    return jsonify(OrderSchema().dump(found)), 202
+
+
+def _cart() -> Any:
+    lines, total = cart_of(my_account())
+    return CartSchema().dump({"lines": lines, "total_cents": total})
+
+
+def _told(error: ValidationError) -> str:
+    messages = error.messages if isinstance(error.messages, dict) else {"body": error.messages}
+    return "; ".join(f"{field}: {' '.join(map(str, said))}" for field, said in messages.items())

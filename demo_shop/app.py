@@ -1,0 +1,31 @@
+"""The shop, put together: settings, extensions, rooms. Look here first."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from flask import Flask
+
+from demo_shop import accounts, api, audit, cart, csrf, lab, ledger, orders, outbox, pages, seed, storefront, support
+from demo_shop.checkout import views as checkout
+from demo_shop.models import db
+from demo_shop.settings import read_settings
+from flask_idempotency import Idempotency
+
+idempotency = Idempotency(db=db, scope=accounts.scope, caller=accounts.act_as)
+
+
+def create_app(settings: Mapping[str, Any] | None = None) -> Flask:
+    """Make the shop as the environment says; *settings* come on top, for tests."""
+    app = Flask(__name__)
+    app.config.update(settings if settings and "SECRET_KEY" in settings else {**read_settings(), **(settings or {})})
+    db.init_app(app)
+    idempotency.init_app(app)
+    csrf.protect(app)
+    pages.prepare(app)
+    audit.listen(app)
+    rooms = (storefront, accounts, cart, checkout, orders, support, lab, ledger, api, outbox, seed)
+    for room in rooms:
+        app.register_blueprint(room.blueprint)
+    if app.config["DEMO_LAB"]:
+        lab.lose_answers(app)
+    return app

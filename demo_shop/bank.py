@@ -1,0 +1,104 @@
+"""How the shop talks to its payment gateway: a foreign system, in another process, that may be slow, silent or gone."""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+from urllib.error import HTTPError
+from urllib.parse import urlencode
+from urllib.request import ProxyHandler, Request, build_opener
+
+from flask import current_app
+
+from flask_idempotency.errors import NeedsPerson
+
+CARDS = [
+    {"value": "card_ok", "label": "A good card", "hint": "is charged"},
+    {"value": "card_declined", "label": "A refused card", "hint": "is declined, for good"},
+    {"value": "card_insufficient", "label": "An empty card", "hint": "has not enough money on it"},
+    {"value": "card_slow", "label": "A slow card", "hint": "is charged after six seconds: longer than we wait"},
+    {"value": "card_timeout", "label": "A silent card", "hint": "is charged, but the gateway never says so"},
+    {"value": "card_reset", "label": "A cut card", "hint": "is charged, and then the line breaks"},
+    {"value": "card_error", "label": "A stumbling card", "hint": "fails once with an error 500, then works"},
+]
+_open = build_opener(ProxyHandler({})).open  # the gateway is near; no proxy is asked
+
+
+@dataclass(frozen=True)
+class Said:
+    """What the gateway said."""
+
+    status: int
+    body: Any
+
+
+class GatewayTrouble(Exception):
+    """The gateway gave no answer that decides anything."""
+
+
+def charge(order: str, amount: int, card: str, key: str) -> dict[str, Any]:
+    """Charge a card, once for each key. A decline is an answer; everything else that is no success is raised."""
+    said = _ask("/charges", {"order": order, "amount": amount, "card": card}, key)
+    if said.status == 422:
+        raise NeedsPerson("the gateway knows this key with another order or amount")
+    if said.status not in (201, 402):
+        raise GatewayTrouble(f"the gateway answered {said.status}")
+    return dict(said.body)
+
+
+def refund(charge: str, amount: int, key: str) -> dict[str, Any]:
+    """Give money back, once for each key."""
+    said = _ask("/refunds", {"charge": charge, "amount": amount}, key)
+    if said.status != 201:
+        raise GatewayTrouble(f"the gateway answered {said.status}")
+    return dict(said.body)
+
+
+def charges_of(order: str) -> list[dict[str, Any]] | None:
+    """Give the charges of an order, or None if the gateway cannot be asked."""
+    return _charges(f"?{urlencode({'order': order})}")
+
+
+def newest_charges() -> list[dict[str, Any]] | None:
+    """Give the newest charges, or None if the gateway cannot be asked."""
+    return _charges("")
+
+
+def turn_knob(behaviour: str, times: int) -> None:
+    """Have the gateway misbehave on its next charges; 0 times: no more."""
+    said = _ask("/knobs", {"behaviour": behaviour if times else "", "times": times or 1})
+    if said.status != 200:
+        raise GatewayTrouble(f"the gateway answered {said.status}")
+
+
+def knob() -> dict[str, Any]:
+    """Say how the gateway misbehaves, and how often it still will."""
+    try:
+        said = _ask("/knobs", timeout=1.0)
+    except OSError:
+        return {}
+    return dict(said.body) if said.status == 200 else {}
+
+
+def _charges(query: str) -> list[dict[str, Any]] | None:
+    try:
+        said = _ask(f"/charges{query}", timeout=1.0)
+    except OSError:
+        return None
+    return list(said.body["charges"]) if said.status == 200 else None
+
+
+def _ask(path: str, body: Any = None, key: str | None = None, timeout: float | None = None) -> Said:
+    """Ask once. Raises OSError if there is no answer."""
+    config = current_app.config
+    headers = {"Authorization": f"Bearer {config['GATEWAY_API_KEY']}", "Content-Type": "application/json"}
+    if key is not None:
+        headers["Idempotency-Key"] = key
+    content = None if body is None else json.dumps(body).encode()
+    asked = Request(f"{config['GATEWAY_URL']}{path}", content, headers)  # noqa: S310  # http, by the settings
+    try:
+        answer = _open(asked, timeout=timeout or config["GATEWAY_TIMEOUT"])
+    except HTTPError as error:
+        answer = error
+    with answer:
+        text = answer.read()
+    return Said(answer.status, json.loads(text) if "json" in answer.headers.get("Content-Type", "") else None)

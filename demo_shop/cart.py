@@ -1,0 +1,75 @@
+"""Idea: the transaction guard. An ordinary view that changes rows and commits is exactly-once without a change in it.
+
+The key, the row and the answer are one transaction. A repeated click replays the answer; a crash leaves nothing.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from flask import Blueprint, Request, abort, jsonify, redirect, render_template, request, url_for
+from sqlalchemy import select
+
+from demo_shop.accounts import my_account, signed_in
+from demo_shop.models import Account, CartLine, Product, db
+from demo_shop.pages import euro, find_product, wants_json
+from flask_idempotency import idempotent
+
+MOST = 20
+
+blueprint = Blueprint("cart", __name__)
+
+
+def cart_of(account: Account) -> tuple[Sequence[CartLine], int]:
+    """Give somebody's cart and what it costs."""
+    lines = db.session.scalars(select(CartLine).filter_by(account_id=account.id).order_by(CartLine.id)).all()
+    return lines, sum(line.sum_cents for line in lines)
+
+
+def put(account: Account, product: Product, quantity: int, *, add: bool = False) -> None:
+    """Set how many of a product are in the cart, or add so many."""
+    line = db.session.scalar(select(CartLine).filter_by(account_id=account.id, product_id=product.id))
+    wanted = min(quantity + (line.quantity if add and line else 0), MOST)
+    if line is None and wanted:
+        db.session.add(CartLine(account_id=account.id, product_id=product.id, quantity=wanted))
+    elif line is not None and wanted:
+        line.quantity = wanted
+    elif line is not None:
+        db.session.delete(line)
+    db.session.commit()
+
+
+def what_was_asked(request: Request) -> str:
+    """Say what counts as the same change; the tokens of a form do not."""
+    given = request.get_json(silent=True) or request.form
+    return "&".join(f"{name}={given.get(name)}" for name in ("product", "quantity", "add"))
+
+
+@blueprint.get("/cart")
+@signed_in
+def show() -> str:
+    """Show the cart."""
+    lines, total = cart_of(my_account())
+    return render_template("cart.html", page="cart", lines=lines, total=total)
+
+
+@blueprint.post("/cart")
+@signed_in
+@idempotent(fingerprint=what_was_asked)
+def change() -> Any:
+    """Put something in, change how many, or take it out."""
+    product = find_product(request.form.get("product")) or abort(404)
+    quantity = request.form.get("quantity", 1, type=int)
+    if not 0 <= quantity <= MOST:
+        abort(400, f"Choose a number from 0 to {MOST}.")
+    put(my_account(), product, quantity, add=request.form.get("add") == "1")
+    if not wants_json():
+        return redirect(url_for("cart.show"), 303)
+    lines, total = cart_of(my_account())
+    return jsonify(
+        cart_count=sum(line.quantity for line in lines),
+        total=euro(total),
+        lines=[
+            {"product": line.product.slug, "quantity": line.quantity, "sum": euro(line.sum_cents)} for line in lines
+        ],
+        url=url_for("cart.show"),
+    )

@@ -1,0 +1,109 @@
+"""Idea: a view that charges a card somewhere else, and survives a crash at any point.
+
+Two phases and an effect under the lease guard. What was done is never done again: after a crash, a lost answer or a
+time-out the retry goes on behind the last step, and the gateway gets the same key.
+"""
+
+import re
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+from uuid import uuid4
+
+from flask import Blueprint, Request, abort, jsonify, redirect, render_template, request, url_for
+
+from demo_shop import bank
+from demo_shop.accounts import my_account, signed_in
+from demo_shop.cart import cart_of
+from demo_shop.checkout.steps import AlreadyPlaced, CannotOrder, mark_declined, mark_paid, place_order
+from demo_shop.lab import die_if_told, lab_state
+from demo_shop.models import db, new_number
+from demo_shop.pages import problem, wants_json
+from flask_idempotency import effect, exempt, idempotent, phase, reference
+
+blueprint = Blueprint("checkout", __name__)
+NUMBER = re.compile(r"T-\d{5}-\d{5}")
+Runs = Callable[..., Any]
+
+
+def check_out(phase: Runs, effect: Runs, number: str, card: str) -> Any:
+    """Place the order, charge the card, mark it paid; each once, if whoever runs the pieces sees to that."""
+    order = phase("order_placed", place_order, my_account().id, number, card, reference())
+    charge = effect("charge", lambda key: bank.charge(order["number"], order["amount"], order["card"], key))
+    die_if_told()
+    if "declined" in charge:
+        phase("order_declined", mark_declined, order["number"])
+        return _declined(order["number"], charge["declined"])
+    phase("order_paid", mark_paid, order["number"], charge)
+    return _confirmed(order["number"])
+
+
+def what_was_asked(request: Request) -> str:
+    """Say what counts as the same checkout: the order and the card. The tokens of a form do not."""
+    given = request.get_json(silent=True) or request.form
+    return f"{given.get('order')} {given.get('card')}"
+
+
+@idempotent(required=True, guard="lease", retention=timedelta(hours=72), fingerprint=what_was_asked, resumable=True)
+def pay_once(number: str, card: str) -> Any:
+    """Check out under a key."""
+    return check_out(phase, effect, number, card)
+
+
+def pay_unprotected(number: str, card: str) -> Any:
+    """Check out as many shops do: it looks right until an answer is lost."""
+
+    def commit(_: str, step: Runs, *args: Any) -> Any:
+        try:
+            result = step(*args)
+        except AlreadyPlaced as error:
+            return error.order  # so it goes on to the payment
+        db.session.commit()
+        return result
+
+    return check_out(commit, lambda _, call: call(uuid4().hex), number, card)
+
+
+def pay(number: object, card: object) -> Any:
+    """Check out with protection, unless the lab has switched it off."""
+    if card not in [each["value"] for each in bank.CARDS]:
+        abort(400, "Choose one of the cards.")
+    if number is not None and not NUMBER.fullmatch(str(number)):
+        abort(400, "An order number looks like T-48213-90517.")
+    try:
+        return (pay_once if lab_state().protection else pay_unprotected)(str(number or new_number()), str(card))
+    except CannotOrder as error:
+        return problem(409, "This cannot be ordered", str(error))
+
+
+@blueprint.get("/checkout")
+@signed_in
+def form() -> Any:
+    """Show what is bought, and the cards."""
+    lines, total = cart_of(my_account())
+    if not lines:
+        return redirect(url_for("cart.show"))
+    return render_template(
+        "checkout.html", page="checkout", lines=lines, total=total, cards=bank.CARDS, number=new_number()
+    )
+
+
+@blueprint.post("/checkout")
+@signed_in
+@exempt  # from protection as a whole: the lab chooses between two ways below
+def submit() -> Any:
+    """Buy the cart."""
+    return pay(request.form.get("order"), request.form.get("card"))
+
+
+def _confirmed(number: str) -> Any:
+    url = url_for("orders.show", number=number)
+    if wants_json():
+        return jsonify(order=number, reference=reference(), url=url), 201
+    return redirect(url, 303)
+
+
+def _declined(number: str, reason: str) -> Any:
+    if wants_json():
+        return jsonify(order=number, declined=reason, url=url_for("orders.show", number=number)), 402
+    return render_template("declined.html", page="checkout", number=number, reason=reason), 402

@@ -1,0 +1,117 @@
+"""The payment gateway's app: configuration, extensions, blueprints, in this order.
+
+It is a service like any other that is called by one: every POST needs a key, the scope is the caller's API key, and
+records live in the gateway's own database, so that a charge and its record are one commit.
+"""
+
+import os
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import click
+from flask import Flask, Response, current_app
+from flask.cli import with_appcontext
+from sqlalchemy import text
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+from werkzeug.exceptions import BadRequest, HTTPException, UnsupportedMediaType
+
+from demo_shop.gateway.charges import charges
+from demo_shop.gateway.knobs import LosesAnswers, knobs
+from demo_shop.gateway.ledger import ledger
+from demo_shop.gateway.models import db
+from flask_idempotency import Idempotency, scopes
+
+ROOT = Path(__file__).resolve().parents[2]
+
+idempotency = Idempotency(db=db, scope=scopes.credential)
+
+
+class BadSetting(click.ClickException):
+    """The environment says something that cannot be used; the message says what to write instead."""
+
+
+def create_app(environ: Mapping[str, str] | None = None, **config: Any) -> Flask:
+    """Make the gateway from its environment; *config* is laid over it."""
+    app = Flask(__name__)
+    app.config.update(read_environment(os.environ if environ is None else environ), **config)
+
+    db.init_app(app)
+    idempotency.init_app(app)
+
+    for room in (charges, ledger, knobs):
+        app.register_blueprint(room)
+    app.add_url_rule("/health", "health", health)
+    app.register_error_handler(BadRequest, say_in_json)
+    app.register_error_handler(UnsupportedMediaType, say_in_json)
+    app.after_request(harden)
+    app.cli.add_command(init)
+    hold = app.config["GATEWAY_HOLD_SECONDS"]
+    app.wsgi_app = LosesAnswers(app.wsgi_app, hold)  # type: ignore[method-assign]  # the documented way
+    return app
+
+
+def read_environment(environ: Mapping[str, str]) -> dict[str, Any]:
+    """Give the configuration that the environment asks for."""
+    if not environ.get("GATEWAY_API_KEY"):
+        raise BadSetting("GATEWAY_API_KEY is not set; make demo makes one, and gives it to the shop too.")
+    data = Path(environ.get("DEMO_DATA") or ROOT / "var").resolve()
+    return {
+        "GATEWAY_API_KEY": environ["GATEWAY_API_KEY"],
+        "SQLALCHEMY_DATABASE_URI": database_url(environ.get("GATEWAY_DATABASE_URL"), data / "gateway.sqlite"),
+        "SQLALCHEMY_ENGINE_OPTIONS": {"pool_pre_ping": True},
+        "DEMO_LAB": environ.get("DEMO_LAB") == "1",
+        "GATEWAY_SLOW_SECONDS": float(environ.get("GATEWAY_SLOW_SECONDS", 6)),  # longer than the shop waits
+        "GATEWAY_HOLD_SECONDS": float(environ.get("GATEWAY_HOLD_SECONDS", 30)),  # longer than anybody waits
+        "MAX_CONTENT_LENGTH": 64 * 1024,
+        "IDEMPOTENCY_RETENTION": timedelta(days=7),  # longer than the shop keeps its own: an effect may come back late
+    }
+
+
+def database_url(given: str | None, file: Path) -> str:
+    """Give a URL for SQLAlchemy: a file of our own, or PostgreSQL, which is reached through psycopg."""
+    if not given:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        return f"sqlite:///{file}"
+    try:
+        url = make_url(given)
+    except (ArgumentError, ValueError):
+        raise BadSetting("GATEWAY_DATABASE_URL is not a URL; write postgresql://user:password@host/database.") from None
+    if url.get_backend_name() in ("postgres", "postgresql"):
+        url = url.set(drivername="postgresql+psycopg")
+    return url.render_as_string(hide_password=False)
+
+
+@click.command("init")
+@click.pass_context
+@with_appcontext
+def init(context: click.Context) -> None:
+    """Make the tables, and those of the extension by its own command. Harmless where they exist."""
+    db.create_all()
+    extension = current_app.cli.commands["idempotency"]
+    assert isinstance(extension, click.Group), "the extension brings a group of commands"
+    context.invoke(extension.commands["init"])
+
+
+def health() -> Any:
+    """Say whether the gateway can work."""
+    try:
+        db.session.execute(text("SELECT 1"))
+    except SQLAlchemyError:
+        return {"status": "the database cannot be reached"}, 503
+    return {"status": "ok"}
+
+
+def say_in_json(error: HTTPException) -> Any:
+    """Answer a request that cannot be read as its sender would like it."""
+    return {"error": error.description}, error.code
+
+
+def harden(response: Response) -> Response:
+    """Let the ledger load nothing from elsewhere, and be shown nowhere else."""
+    response.headers["Content-Security-Policy"] = "default-src 'self'; frame-ancestors 'none'; base-uri 'none'"
+    response.headers["X-Content-Type-Options"] = "nosniff"
+    response.headers["Referrer-Policy"] = "no-referrer"
+    return response

@@ -1,0 +1,166 @@
+"""The failure lab: things that go wrong in real life, on purpose. Switches act on the next requests, in every worker.
+
+They live in the database, for the next request may be served by another worker; and each is spent by one statement, so
+that "the next one" is one request and not two.
+"""
+
+import os
+import signal
+import socket
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from flask import Blueprint, Flask, abort, current_app, g, redirect, render_template, request, url_for
+from sqlalchemy import update
+from werkzeug.wrappers import Response
+
+from demo_shop import bank
+from demo_shop.models import Switch, db
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import StartResponse, WSGIEnvironment
+
+blueprint = Blueprint("lab", __name__)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One switch: what it breaks, and what to watch."""
+
+    name: str
+    title: str
+    explains: str
+    kind: str  # "count" or "flag"
+
+
+KINDS = [
+    Kind(
+        "protection_off",
+        "Protection off",
+        "The checkout runs as it would without the extension. Now a retry is a second order.",
+        "flag",
+    ),
+    Kind(
+        "double_click",
+        "Double click",
+        "The Pay button sends its request twice at the same instant. Watch for a conflict, and for one charge.",
+        "flag",
+    ),
+    Kind(
+        "lose_answer",
+        "Lose the answer",
+        "The order is placed and paid, and then the connection breaks before the browser hears of it.",
+        "count",
+    ),
+    Kind(
+        "kill_worker",
+        "Kill the worker",
+        "The worker process dies between the charge and its own note of it. The next attempt goes on from there.",
+        "count",
+    ),
+    Kind("slow_gateway", "Slow gateway", "The gateway thinks for six seconds before it charges.", "count"),
+    Kind(
+        "charge_then_timeout",
+        "Charge, then silence",
+        "The gateway charges the card and never says so. The retry sends the same key, and it is charged once.",
+        "count",
+    ),
+]
+AT_THE_GATEWAY = {"slow_gateway": "slow", "charge_then_timeout": "timeout"}
+
+
+@dataclass(frozen=True)
+class LabState:
+    """What every page shows of the lab."""
+
+    is_on: bool
+    switches: dict[str, int]
+
+    @property
+    def protection(self) -> bool:
+        """Whether the checkout is protected."""
+        return not self.switches.get("protection_off")
+
+
+def lab_state() -> LabState:
+    """Read the switches, once for each request."""
+    if "lab_state" not in g:
+        is_on = bool(current_app.config["DEMO_LAB"])
+        found = {each.name: each.left for each in db.session.query(Switch)} if is_on else {}
+        g.lab_state = LabState(is_on, found)
+    return g.lab_state  # type: ignore[no-any-return]  # g takes anything
+
+
+def spend(name: str) -> bool:
+    """Use a switch up by one; say whether there was anything left. On a connection of its own: it is not the work's."""
+    if not current_app.config["DEMO_LAB"]:
+        return False
+    with db.engine.begin() as connection:
+        used = connection.execute(
+            update(Switch).where(Switch.name == name, Switch.left > 0).values(left=Switch.left - 1)
+        )
+        return used.rowcount == 1
+
+
+def die_if_told() -> None:
+    """End this worker as a power cut does."""
+    if spend("kill_worker"):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@blueprint.before_request
+def only_in_the_lab() -> None:
+    """Be there only where the lab is wanted."""
+    if not current_app.config["DEMO_LAB"]:
+        abort(404)
+
+
+@blueprint.get("/lab")
+def lab() -> str:
+    """Show the switches, and the live ledger beside them."""
+    left, knob = dict(lab_state().switches), bank.knob()
+    for name, behaviour in AT_THE_GATEWAY.items():
+        left[name] = knob.get("times", 0) if knob.get("behaviour") == behaviour else 0
+    switches = [{**vars(kind), "value": left.get(kind.name, 0)} for kind in KINDS]
+    return render_template("lab.html", page="lab", switches=switches)
+
+
+@blueprint.post("/lab")
+def turn() -> Response:
+    """Turn one switch."""
+    kind = next((each for each in KINDS if each.name == request.form.get("switch")), None) or abort(400)
+    value = request.form.get("value", type=int)
+    if value is None or not 0 <= value <= (1 if kind.kind == "flag" else 20):
+        abort(400, "A switch is set to a number from 0 to 20.")
+    if kind.name in AT_THE_GATEWAY:
+        try:
+            bank.turn_knob(AT_THE_GATEWAY[kind.name], value)  # the gateway has one knob, and counts by itself
+        except (OSError, bank.GatewayTrouble):
+            abort(503, "The gateway cannot be asked; is it running?")
+    else:
+        db.session.merge(Switch(name=kind.name, left=value))
+        db.session.commit()
+    return redirect(url_for("lab.lab"), 303)
+
+
+def lose_answers(app: Flask) -> None:
+    """Break the connection after the answer is made, where the lab says so: outside of the app, as a network does."""
+    wsgi_app: Any = app.wsgi_app
+
+    def serve(environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
+        answer: Iterable[bytes] = wsgi_app(environ, start_response)
+        if environ["REQUEST_METHOD"] == "POST" and environ["PATH_INFO"] in ("/checkout", "/api/checkout"):
+            with app.app_context():
+                if spend("lose_answer"):
+                    _hang_up(environ)
+        return answer
+
+    app.wsgi_app = serve  # type: ignore[method-assign]  # the documented way
+
+
+def _hang_up(environ: "WSGIEnvironment") -> None:
+    connection = environ.get("gunicorn.socket")
+    if connection is None:
+        raise ConnectionResetError("the lab lost the answer")
+    connection.shutdown(socket.SHUT_RDWR)

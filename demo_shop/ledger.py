@@ -1,0 +1,49 @@
+"""The live ledger: orders, and how often each was charged, as they happen. Here a double charge is seen."""
+
+from collections import Counter
+from typing import Any
+
+from flask import Blueprint
+from sqlalchemy import func, select
+
+from demo_shop import bank
+from demo_shop.lab import lab_state
+from demo_shop.models import Attempt, Order, db
+
+blueprint = Blueprint("ledger", __name__)
+NEWEST = 20
+
+
+@blueprint.get("/ledger.json")
+def ledger() -> dict[str, Any]:
+    """Give what the lab draws, every second."""
+    orders = db.session.scalars(select(Order).order_by(Order.id.desc()).limit(NEWEST)).unique().all()
+    charges = bank.newest_charges()
+    charged = Counter(charge["order"] for charge in charges or [])
+    told = db.session.execute(select(Attempt.event, func.count()).group_by(Attempt.event))
+    counts = {event: int(times) for event, times in told}
+    conflicts = db.session.scalars(select(Attempt.facts).filter_by(event="refused").limit(1000)).all()
+    rows = [
+        {
+            "number": order.number,
+            "account": order.account.name,
+            "total": order.total_cents,
+            "state": order.state,
+            "charges": charged[order.number],
+            "reference": order.reference,
+        }
+        for order in orders
+    ]
+    return {
+        "orders": rows,
+        "totals": {
+            "orders": db.session.scalar(select(func.count(Order.id))),
+            "charges": charged.total(),
+            "doubles": sum(times > 1 for times in charged.values()),
+            "replays": counts.get("replayed", 0),
+            "conflicts": sum(facts.get("problem") == "request-in-flight" for facts in conflicts),
+            "takeovers": counts.get("taken_over", 0),
+        },
+        "protection": lab_state().protection,
+        "gateway": charges is not None,
+    }

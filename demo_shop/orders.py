@@ -1,0 +1,68 @@
+"""What somebody has bought. Idea of the refund: the transaction guard together with an outbox.
+
+The wish to be refunded and the job that carries it to the gateway are rows of one transaction; see outbox.py.
+"""
+
+from typing import Any
+
+from flask import Blueprint, Request, abort, redirect, render_template, request, url_for
+from sqlalchemy import select
+
+from demo_shop.accounts import my_account, signed_in
+from demo_shop.models import Job, Order, Refund, db
+from demo_shop.pages import problem
+from flask_idempotency import idempotent
+
+blueprint = Blueprint("orders", __name__)
+
+
+def my_order(number: str) -> Order:
+    """Give one of the caller's own orders."""
+    return db.session.scalar(select(Order).filter_by(number=number, account_id=my_account().id)) or abort(404)
+
+
+def my_orders() -> list[Order]:
+    """Give the caller's orders, newest first."""
+    return list(db.session.scalars(select(Order).filter_by(account_id=my_account().id).order_by(Order.id.desc())))
+
+
+def ask_for_refund(order: Order, reason: str) -> Refund:
+    """Note the wish, and the job that fulfils it."""
+    refund = Refund(order_id=order.id, amount_cents=order.total_cents, reason=reason)
+    order.state = "refund requested"
+    db.session.add(refund)
+    db.session.flush()
+    db.session.add(Job(kind="refund", about={"refund": refund.id}))
+    db.session.commit()
+    return refund
+
+
+def what_was_asked(request: Request) -> str:
+    """Say what counts as the same wish; the tokens of a form do not."""
+    return str((request.get_json(silent=True) or request.form).get("reason"))
+
+
+@blueprint.get("/orders")
+@signed_in
+def history() -> str:
+    """Show what was bought."""
+    return render_template("orders.html", page="orders", orders=my_orders())
+
+
+@blueprint.get("/orders/<number>")
+@signed_in
+def show(number: str) -> str:
+    """Show one order and its reference number."""
+    return render_template("order.html", page="orders", order=my_order(number))
+
+
+@blueprint.post("/orders/<number>/refund")
+@signed_in
+@idempotent(fingerprint=what_was_asked)
+def refund(number: str) -> Any:
+    """Ask for the money back."""
+    order, reason = my_order(number), request.form.get("reason", "").strip()[:200]
+    if order.state != "paid":
+        return problem(409, "This order cannot be refunded", f"It is {order.state}.")
+    ask_for_refund(order, reason or "no reason given")
+    return redirect(url_for("orders.show", number=number), 303)

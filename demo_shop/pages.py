@@ -1,0 +1,102 @@
+"""What all pages have in common: money, the account, the cart's count, the lab's state, and errors that help."""
+
+from typing import Any
+
+from flask import Flask, Response, jsonify, render_template, request
+from sqlalchemy import func, select
+from sqlalchemy.exc import OperationalError
+from werkzeug.exceptions import HTTPException
+
+from demo_shop.accounts import current_account, unauthorised
+from demo_shop.art import draw
+from demo_shop.lab import lab_state
+from demo_shop.models import CartLine, Product, db
+from flask_idempotency.errors import RequestRefused
+
+POLICY = (
+    "default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'self'; form-action 'self';"
+    " frame-ancestors 'none'"
+)
+
+
+def wants_json() -> bool:
+    """Say whether the client is a program."""
+    best = request.accept_mimetypes.best_match(["text/html", "application/json"])
+    return request.path.startswith("/api/") or best == "application/json"
+
+
+def problem(status: int, title: str, text: str) -> Any:
+    """Say what went wrong, to a person or a program."""
+    if wants_json():
+        return jsonify(title=title, detail=text, status=status), status
+    return render_template("error.html", page="error", title=title, text=text), status
+
+
+def prepare(app: Flask) -> None:
+    """Give templates what they need, and errors a page."""
+    app.add_template_filter(euro)
+    app.jinja_env.globals["art"] = lambda product: draw(product.shape, product.colour, product.accent)
+    app.context_processor(_everywhere)
+    app.after_request(_harden)
+    app.register_error_handler(RequestRefused, _refused)
+    app.register_error_handler(HTTPException, _failed)
+    app.register_error_handler(OperationalError, _no_database)
+
+
+def euro(cents: int) -> str:
+    """Write an amount."""
+    return f"€{cents / 100:,.2f}"
+
+
+def _everywhere() -> dict[str, Any]:
+    account = current_account()
+    count = 0
+    if account is not None:
+        count = db.session.scalar(select(func.sum(CartLine.quantity)).filter_by(account_id=account.id)) or 0
+    return {"account": account, "cart_count": count, "lab": lab_state()}
+
+
+def _harden(response: Response) -> Response:
+    response.headers.setdefault("Content-Security-Policy", POLICY)
+    response.headers.setdefault("X-Content-Type-Options", "nosniff")
+    response.headers.setdefault("Referrer-Policy", "same-origin")
+    if response.mimetype == "text/html":
+        response.headers.setdefault("Cache-Control", "no-store")  # pages show what is true now, also after Back
+    return response
+
+
+def _refused(refusal: RequestRefused) -> Any:
+    """Render a refusal of the extension: a problem document for programs, a page for people."""
+    if wants_json():
+        return refusal.get_response()
+    return render_template(
+        "error.html",
+        page="error",
+        title=refusal.title,
+        text=refusal.description,
+        code=refusal.problem,
+        retryable=refusal.retryable,
+        reference=refusal.reference,
+    ), refusal.code
+
+
+def _failed(error: HTTPException) -> Any:
+    if error.code == 401 and request.path.startswith("/api/"):
+        return unauthorised()
+    if error.response is not None:
+        return error.response
+    if error.code == 404:
+        return problem(404, "There is no such page", "Perhaps the last one was sold.")
+    return problem(error.code or 500, error.name, error.description or "")
+
+
+def _no_database(_: OperationalError) -> Any:
+    db.session.rollback()
+    if wants_json():
+        return jsonify(title="The shop is closed for a moment", detail="Try again soon.", status=503), 503
+    return "The shop's database does not answer. Try again in a moment.", 503
+
+
+def find_product(slug: object) -> Product | None:
+    """Look a product up."""
+    return db.session.scalar(select(Product).filter_by(slug=slug))

@@ -1,0 +1,56 @@
+"""What the shop is told by its environment; a setting that is missing or makes no sense is one clear sentence."""
+
+import os
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+class BadSetting(Exception):
+    """The environment says something that cannot be used; the message says what to write instead."""
+
+
+def read_settings(environ: Mapping[str, str] = os.environ) -> dict[str, Any]:
+    """Give the app's configuration."""
+    data = Path(environ.get("DEMO_DATA") or ROOT / "var").resolve()
+    secret = environ.get("SECRET_KEY")
+    if not secret:
+        raise BadSetting("SECRET_KEY is not set; make demo makes one, or: export SECRET_KEY=$(openssl rand -hex 32)")
+    return {
+        "SECRET_KEY": secret,
+        "SQLALCHEMY_DATABASE_URI": database_url(environ.get("DATABASE_URL"), data / "shop.sqlite"),
+        "SQLALCHEMY_ENGINE_OPTIONS": {"pool_pre_ping": True},
+        "GATEWAY_URL": environ.get("GATEWAY_URL", "http://127.0.0.1:8001").rstrip("/"),
+        "GATEWAY_API_KEY": environ.get("GATEWAY_API_KEY", ""),
+        "GATEWAY_TIMEOUT": 4.0,  # seconds; below the lease, so that a slow gateway is noticed by its caller
+        "DEMO_LAB": environ.get("DEMO_LAB") == "1",
+        "SESSION_COOKIE_HTTPONLY": True,
+        "SESSION_COOKIE_SAMESITE": "Lax",
+        "SESSION_COOKIE_SECURE": environ.get("DEMO_HTTPS") == "1",
+        "PERMANENT_SESSION_LIFETIME": timedelta(hours=12),
+        "MAX_CONTENT_LENGTH": 64 * 1024,
+        "IDEMPOTENCY_LEASE": timedelta(seconds=10),
+        "IDEMPOTENCY_RETENTION": timedelta(hours=72),
+    }
+
+
+def database_url(given: str | None, file: Path) -> str:
+    """Give a URL for SQLAlchemy; PostgreSQL is reached through psycopg whatever the URL says."""
+    if not given:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        return f"sqlite:///{file}"
+    try:
+        url = make_url(given)
+    except ArgumentError:
+        raise BadSetting("DATABASE_URL is not a URL; write it like postgresql://user:password@host/database.") from None
+    if url.get_backend_name() == "sqlite":
+        return given
+    if url.get_backend_name() not in ("postgresql", "postgres"):
+        raise BadSetting(f"DATABASE_URL names {url.get_backend_name()}; the shop runs on PostgreSQL or SQLite.")
+    return url.set(drivername="postgresql+psycopg").render_as_string(hide_password=False)

@@ -1,0 +1,86 @@
+/**
+ * The live ledger of the lab: asks for /ledger.json every second while somebody is looking, and draws it.
+ */
+
+import { element } from "./page.js";
+import { euro } from "./words.js";
+
+/**
+ * @typedef {{number: string, account: string, total: number, state: string, charges: number, reference: string | null}} Row
+ * @typedef {{orders: Row[], totals: Record<string, number>, protection: boolean}} Ledger
+ */
+
+const EVERY = 1000;
+const region = document.querySelector("[data-ledger]");
+const rows = region?.querySelector("tbody");
+const state = region?.querySelector("[data-ledger-state]");
+const alarm = region?.querySelector("[data-ledger-alarm]");
+
+/** Numbers of the last drawing; what has changed since is marked for a moment. @type {Record<string, number>} */
+let known = {};
+
+async function tick() {
+  if (!document.hidden) await refresh();
+  setTimeout(tick, EVERY);
+}
+
+async function refresh() {
+  try {
+    const response = await fetch(region?.getAttribute("data-ledger") ?? "", { headers: { Accept: "application/json" } });
+    if (!response.ok) throw new Error(String(response.status));
+    draw(await response.json());
+    show("live");
+  } catch {
+    show("no answer from the shop; asking again");
+  }
+}
+
+/** @param {Ledger} ledger */
+function draw({ orders, totals }) {
+  for (const [name, value] of Object.entries(totals)) {
+    const counter = region?.querySelector(`[data-count="${name}"]`);
+    if (!counter) continue;
+    counter.textContent = String(value);
+    counter.parentElement?.classList.toggle("is-new", name in known && known[name] !== value);
+    counter.parentElement?.classList.toggle("is-bad", name === "doubles" && value > 0);
+  }
+  if (alarm && totals.doubles > (known.doubles ?? 0)) {
+    alarm.textContent = `${totals.doubles} charged more than once for what was bought once.`;
+  }
+  known = totals;
+  rows?.replaceChildren(...(orders.length ? orders.map(drawRow) : [emptyRow()]));
+}
+
+/** @param {Row} order */
+function drawRow(order) {
+  const isDouble = order.charges > 1;
+  const number = element("th", { scope: "row" }, order.number);
+  if (order.reference) {
+    const link = element("a", { href: `/support?reference=${encodeURIComponent(order.reference)}` }, order.number);
+    number.replaceChildren(link);
+  }
+  const charges = element("span", { className: isDouble ? "charges charges-double" : "charges" }, `${order.charges} ×`);
+  if (isDouble) charges.append(" double");
+  return element(
+    "tr",
+    { className: isDouble ? "is-double" : "" },
+    number,
+    element("td", {}, charges),
+    element("td", {}, element("span", { className: `badge badge-${order.state.replace(/\W+/g, "-")}` }, order.state)),
+    element("td", { className: "number" }, euro(order.total)),
+    element("td", {}, order.account),
+  );
+}
+
+function emptyRow() {
+  return element("tr", {}, element("td", { colSpan: 5, className: "quiet" }, "No orders yet. Buy something in another tab."));
+}
+
+/** @param {string} text */
+function show(text) {
+  if (state && state.textContent !== text) state.textContent = text;
+  region?.classList.toggle("is-live", text === "live");
+}
+
+document.addEventListener("visibilitychange", () => show(document.hidden ? "paused" : "live"));
+tick();

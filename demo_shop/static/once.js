@@ -1,0 +1,117 @@
+/**
+ * Send an action until it has a final answer: the same request, the same key, with growing pauses.
+ */
+
+import { newKey } from "./pending.js";
+import { GIVE_UP, PATIENCE, backoff, decide, retryAfter } from "./retry.js";
+
+/** @typedef {import("./pending.js").Action} Action */
+
+/**
+ * @typedef {object} Outcome
+ * @property {import("./retry.js").Course | "gave-up"} course
+ * @property {number} status 0 if there was no answer
+ * @property {Record<string, any>} body of a JSON answer; empty otherwise
+ * @property {string} reference what to tell support; empty if none is known
+ * @property {string} url where a redirect led to; empty without one
+ * @property {number} wait what the server asked to wait, in milliseconds
+ * @property {string} cause "lost", "silent", "running", "busy" or "trouble": why it is asked again
+ */
+
+/**
+ * @typedef {{kind: "sending", attempt: number, copies: number, reference: string}
+ *   | {kind: "waiting", attempt: number, cause: string, delay: number, reference: string}
+ *   | {kind: "offline"}
+ *   | {kind: "twice", statuses: number[]}} News
+ */
+
+/**
+ * Perform an action.
+ * @param {Action} action
+ * @param {object} options
+ * @param {(news: News) => void} [options.tell] is told all that happens on the way
+ * @param {number} [options.copies] how often the first attempt is sent at once: 2 plays a double click
+ * @param {boolean} [options.careless] a fresh key for every send, as if nobody had thought of it
+ * @param {number} [options.giveUp] milliseconds
+ * @returns {Promise<Outcome>}
+ */
+export async function perform(action, { tell = () => {}, copies = 1, careless = false, giveUp = GIVE_UP } = {}) {
+  const send = () => sendOnce(action, careless ? newKey() : action.key);
+  let deadline = Date.now() + giveUp;
+  let reference = "";
+  for (let attempt = 1; ; attempt += 1) {
+    if (!navigator.onLine) {
+      tell({ kind: "offline" });
+      await backOnline();
+      deadline = Date.now() + giveUp;
+    }
+    const sends = attempt === 1 ? copies : 1;
+    tell({ kind: "sending", attempt, copies: sends, reference });
+    const outcomes = await Promise.all(Array.from({ length: sends }, send));
+    if (sends > 1) tell({ kind: "twice", statuses: outcomes.map((outcome) => outcome.status) });
+    const outcome = outcomes.find((one) => one.course !== "again") ?? outcomes[0];
+    reference = outcome.reference ||= reference;
+    if (outcome.course !== "again") return outcome;
+    const delay = backoff(attempt, outcome.wait);
+    if (Date.now() + delay > deadline) return { ...outcome, course: "gave-up" };
+    tell({ kind: "waiting", attempt, cause: outcome.cause, delay, reference });
+    await pause(delay);
+  }
+}
+
+/**
+ * One attempt. Never throws: no answer is an outcome too.
+ * @param {Action} action
+ * @param {string} key
+ * @returns {Promise<Outcome>}
+ */
+async function sendOnce(action, key) {
+  const nothing = { status: 0, body: {}, reference: "", url: "", wait: 0 };
+  try {
+    const response = await fetch(action.url, {
+      method: "POST",
+      body: action.body,
+      credentials: "same-origin",
+      signal: AbortSignal.timeout(PATIENCE),
+      headers: {
+        Accept: "application/json",
+        "Content-Type": "application/x-www-form-urlencoded;charset=UTF-8",
+        "Idempotency-Key": key,
+        "X-CSRF-Token": csrfToken(),
+      },
+    });
+    const body = parse(await response.text());
+    const url = response.redirected ? response.url : "";
+    const course = url && new URL(url).pathname === "/sign-in" ? "sign-in" : decide(response.status, body.code);
+    const reference = response.headers.get("Idempotency-Reference") ?? body.reference ?? "";
+    const wait = retryAfter(response.headers.get("Retry-After"));
+    const cause = { 409: "running", 503: "busy" }[response.status] ?? "trouble";
+    return { course, status: response.status, body, reference, url, wait, cause };
+  } catch (error) {
+    const cause = error instanceof DOMException && error.name === "TimeoutError" ? "silent" : "lost";
+    return { ...nothing, course: "again", cause };
+  }
+}
+
+/** @param {string} text @returns {Record<string, any>} */
+function parse(text) {
+  try {
+    const body = JSON.parse(text);
+    return typeof body === "object" && body !== null ? body : {};
+  } catch {
+    return {};
+  }
+}
+
+function csrfToken() {
+  return document.querySelector('meta[name="csrf-token"]')?.getAttribute("content") ?? "";
+}
+
+function backOnline() {
+  return new Promise((resolve) => addEventListener("online", resolve, { once: true }));
+}
+
+/** @param {number} milliseconds */
+function pause(milliseconds) {
+  return new Promise((resolve) => setTimeout(resolve, milliseconds));
+}

@@ -1,0 +1,105 @@
+"""Idea: the reference. A customer reads twelve characters over the phone, and support sees what became of each try.
+
+The record tells how far the request has come; the shop's own notes tell its story, and outlive the record.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from flask import Blueprint, current_app, render_template, request
+from sqlalchemy import func, select
+
+from demo_shop import bank
+from demo_shop.audit import TOLD
+from demo_shop.models import Attempt, Order, db
+from flask_idempotency.stores import Store, open_store
+
+blueprint = Blueprint("support", __name__)
+
+ADVICE = {
+    "finished": "It is done. Every retry gets the same answer; nothing has to be repeated.",
+    "running": "It is under way, or was left in the middle. A retry with the same key goes on; so does the completer.",
+    "quarantined": "Only a person can settle this. Look at the charges below, then use: flask idempotency resolve",
+    None: "The record has expired, or there never was one. What the shop noted is shown below.",
+}
+
+
+@dataclass(frozen=True)
+class Found:
+    """All that is known of one reference."""
+
+    reference: str
+    state: str | None
+    point: str | None
+    reason: str | None
+    order: Order | None
+    attempts: list[dict[str, Any]]
+    charges: list[dict[str, Any]] | None
+
+    @property
+    def advice(self) -> str:
+        """What to tell the customer."""
+        return ADVICE[self.state]
+
+
+@blueprint.get("/support")
+def desk() -> str:
+    """Look a reference up, and list what waits for a person."""
+    wanted = request.args.get("reference", "").strip()
+    found, error = None, None
+    if wanted:
+        try:
+            found = look_up(read_aloud(wanted))
+        except ValueError as trouble:
+            error = str(trouble)
+    return render_template(
+        "support.html", page="support", wanted=wanted, error=error, found=found, quarantined=waiting_for_a_person()
+    )
+
+
+def waiting_for_a_person(most: int = 20) -> list[Found]:
+    """Give what was quarantined and is so still."""
+    known = select(Attempt.reference).filter_by(event="quarantined").group_by(Attempt.reference)
+    newest = db.session.scalars(known.order_by(func.max(Attempt.id).desc()).limit(most)).all()
+    return [found for found in map(look_up, newest) if found.state == "quarantined"]
+
+
+def look_up(reference: str) -> Found:
+    """Gather what the record, the shop and the gateway know."""
+    record = next(iter(records().browse(reference=reference)), None)  # type: ignore[arg-type]  # a text in its form
+    order = db.session.scalar(select(Order).filter_by(reference=reference))
+    notes = db.session.scalars(select(Attempt).filter_by(reference=reference).order_by(Attempt.id)).all()
+    if record is None and order is None and not notes:
+        raise ValueError(f"Nothing is known of {reference}. Ask for it once more, character by character.")
+    return Found(
+        reference,
+        str(record.state) if record else None,
+        record.point if record else None,
+        record.reason if record else None,
+        order,
+        [{"at": each.at, "event": each.event, "text": _told(each), "worker": each.worker} for each in notes],
+        bank.charges_of(order.number) if order else [],
+    )
+
+
+def read_aloud(text: str) -> str:
+    """Understand a reference as people say and type it: any case, spaces, O for 0, I and L for 1."""
+    letters = text.upper().replace("O", "0").replace("I", "1").replace("L", "1")
+    digits = "".join(each for each in letters if each.isascii() and each.isalnum())
+    if len(digits) != 12 or "U" in digits:
+        raise ValueError("A reference has twelve letters and digits, such as 7D3F-92AB-1C4E.")
+    return f"{digits[:4]}-{digits[4:8]}-{digits[8:]}"
+
+
+def records() -> Store:
+    """Give the extension's records, to be looked at."""
+    if "records" not in current_app.extensions:
+        current_app.extensions["records"] = open_store(current_app.config["SQLALCHEMY_DATABASE_URI"])
+    store: Store = current_app.extensions["records"]
+    return store
+
+
+def _told(note: Attempt) -> str:
+    details = {"status": "answer {}", "problem": "because: {}", "attempt": "attempt {}"}
+    more = ", ".join(details[name].format(value) for name, value in note.facts.items() if name in details)
+    return f"{TOLD[note.event]}{f' ({more})' if more else ''}"

@@ -1,0 +1,147 @@
+"""The shop for programs: tokens, JSON, keys, and an OpenAPI document that tells the truth."""
+
+from collections.abc import Iterator
+from typing import Any
+from uuid import uuid4
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from schemathesis.specs.openapi.checks import positive_data_acceptance
+
+from demo_shop.accounts import token_of
+from demo_shop.models import Account, Order, Payment, db
+from tests.demo_shop.shopping import Shop, open_shop
+
+
+@pytest.fixture
+def shop(store_url: str, gateway_url: str) -> Iterator[Shop]:
+    """A shop, once on SQLite and once on PostgreSQL."""
+    with open_shop(store_url, gateway_url) as shop:
+        yield shop
+
+
+class Program:
+    """A client with a token."""
+
+    def __init__(self, shop: Shop, handle: str = "ada") -> None:
+        self.client = shop.app.test_client(use_cookies=False)
+        with shop.app.app_context():
+            account = db.session.query(Account).filter_by(handle=handle).one()
+            self.token = token_of(account)
+
+    def get(self, path: str) -> Any:
+        return self.client.get(path, headers={"Authorization": f"Bearer {self.token}"})
+
+    def post(self, path: str, body: Any, key: str | None = None, **headers: str) -> Any:
+        given = {"Authorization": f"Bearer {self.token}", **({"Idempotency-Key": key} if key else {}), **headers}
+        return self.client.post(path, json=body, headers=given)
+
+
+@pytest.fixture
+def program(shop: Shop) -> Program:
+    return Program(shop)
+
+
+def test_a_program_buys_once_however_often_it_asks(shop, program):
+    key = uuid4().hex
+    program.post("/api/cart", {"product": "assam", "quantity": 3})
+
+    answers = [program.post("/api/checkout", {"card": "card_ok"}, key) for _ in range(3)]
+
+    assert [answer.status_code for answer in answers] == [201, 201, 201]
+    assert len({answer.data for answer in answers}) == 1
+    assert answers[0].json["reference"] == answers[0].headers["Idempotency-Reference"]
+    assert (shop.count(Order), shop.count(Payment)) == (1, 1)
+    (order,) = program.get("/api/orders").json
+    assert (order["state"], order["total_cents"]) == ("paid", 3 * 1290)
+    assert program.get(f"/api/orders/{order['number']}").json == order
+
+
+def test_a_refund_can_be_asked_for(program):
+    program.post("/api/cart", {"product": "assam", "quantity": 1})
+    number = program.post("/api/checkout", {"card": "card_ok"}, uuid4().hex).json["order"]
+
+    answer = program.post(f"/api/orders/{number}/refund", {"reason": "too strong"}, "r-1")
+
+    assert (answer.status_code, answer.json["state"]) == (202, "refund requested")
+    assert program.post(f"/api/orders/{number}/refund", {"reason": "again"}, "r-2").status_code == 409
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "detail"),
+    [
+        ("/api/cart", {}, "Missing data"),
+        ("/api/cart", {"product": "assam", "quantity": 21}, "Must be greater than or equal to 0 and less than"),
+        ("/api/cart", {"product": "assam", "quantity": "1"}, "Not a valid integer"),
+        ("/api/cart", {"product": "assam", "quantity": 1, "price": 0}, "Unknown field"),
+        ("/api/checkout", {"card": "gold"}, "Must be one of"),
+        ("/api/checkout", {"card": "card_ok", "order": "7"}, "String does not match"),
+    ],
+)
+def test_what_is_not_understood_is_said_by_name(program, path, body, detail):
+    answer = program.post(path, body, uuid4().hex)
+
+    assert (answer.status_code, answer.json["title"]) == (400, "Not understood")
+    assert detail in answer.json["detail"]
+
+
+@pytest.mark.parametrize("header", ["", "Bearer", "Bearer forged", "Basic YTph"])
+def test_without_a_token_there_is_no_cart(shop, header):
+    answer = shop.app.test_client().get("/api/cart", headers={"Authorization": header} if header else {})
+
+    assert (answer.status_code, answer.headers["WWW-Authenticate"]) == (401, 'Bearer realm="shop"')
+
+
+def test_a_cookie_is_no_token(shop):
+    assert shop.customer().client.get("/api/cart").status_code == 401
+
+
+def test_the_document_names_the_key_and_every_refusal_of_a_checkout(shop):
+    document = shop.app.test_client().get("/api/openapi.json").json
+
+    checkout = document["paths"]["/api/checkout"]["post"]
+
+    assert [(each["name"], each["required"]) for each in checkout["parameters"]] == [("Idempotency-Key", True)]
+    assert {"201", "400", "401", "402", "409", "410", "413", "422", "503"} <= checkout["responses"].keys()
+
+
+# Every request that the document allows
+
+OPERATIONS = [
+    ("GET", "/api/products"),
+    ("GET", "/api/products/{slug}"),
+    ("GET", "/api/cart"),
+    ("POST", "/api/cart"),
+    ("POST", "/api/checkout"),
+    ("GET", "/api/orders"),
+    ("GET", "/api/orders/{number}"),
+    ("POST", "/api/orders/{number}/refund"),
+]
+
+
+@pytest.fixture(scope="module")
+def described(tmp_path_factory: pytest.TempPathFactory, gateway_url: str) -> Iterator[tuple[Any, str]]:
+    """The document of a running shop, and a token."""
+    folder = tmp_path_factory.mktemp("described")
+    with open_shop(f"sqlite:///{folder / 'shop.sqlite'}", gateway_url) as shop:
+        yield schemathesis.openapi.from_wsgi("/api/openapi.json", shop.app), Program(shop).token
+
+
+def test_every_operation_is_tried(described):
+    schema, _ = described
+
+    assert {(found.ok().method.upper(), found.ok().path) for found in schema.get_all_operations()} == set(OPERATIONS)
+
+
+@pytest.mark.parametrize(("method", "path"), OPERATIONS)
+def test_every_answer_is_as_the_document_says(described, method, path):
+    """That a valid request is accepted is not asked for: an empty cart or a used key is refused all the same."""
+    schema, token = described
+
+    @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None)
+    @given(case=schema[path][method].as_strategy())
+    def send(case: Any) -> None:
+        case.call_and_validate(headers={"Authorization": f"Bearer {token}"}, excluded_checks=[positive_data_acceptance])
+
+    send()
