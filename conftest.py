@@ -1,11 +1,12 @@
 """Runs the examples of README.md and docs as tests: each page is one story, told in a folder of its own."""
 
 import os
+import threading
 from doctest import ELLIPSIS
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
-from unittest.mock import patch
+from unittest.mock import DEFAULT, patch
 
 import pytest
 from flask import Flask
@@ -20,10 +21,9 @@ def _open_page(namespace: dict[str, Any]) -> None:
     """Begin a page in an empty folder: an example's instance folder, and its database, belong there."""
     folder = TemporaryDirectory(ignore_cleanup_errors=True)
     # Flask looks for the module that calls itself so, finds none, and takes the working folder for its own.
-    namespace.update(
-        __name__="example", _folder=folder, _came_from=Path.cwd(), _calm=patch.object(Housekeeper, "watch")
-    )
-    namespace["_calm"].start()  # no thread is left behind that would look for the page's database later on
+    calm = patch.multiple(Housekeeper, watch=DEFAULT, start=DEFAULT)
+    namespace.update(__name__="example", _folder=folder, _came_from=Path.cwd(), _calm=calm)
+    calm.start()  # no thread is left behind that would look for the page's database later on
     os.chdir(folder.name)
 
 
@@ -33,6 +33,7 @@ def _close_page(namespace: dict[str, Any]) -> None:
         if isinstance(value, Flask) and "idempotency" in value.extensions:
             value.extensions["idempotency"].store.close()
     namespace["_calm"].stop()
+    assert not [each for each in threading.enumerate() if each.name == "flask-idempotency"], "a page left a thread"
     os.chdir(namespace["_came_from"])
     namespace["_folder"].cleanup()
 
