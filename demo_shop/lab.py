@@ -38,7 +38,7 @@ KINDS = [
     Kind(
         "protection_off",
         "Protection off",
-        "The checkout runs as it would without the extension. Now a retry is a second order.",
+        "The checkout runs as it would without the extension. Now a retry is a second charge.",
         "flag",
     ),
     Kind(
