@@ -8,46 +8,19 @@ import random
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import pytest
 
-import flask_idempotency
 from tests.apps import checkout
 from tests.fixtures.gateway import Gateway
+from tests.fixtures.lines import DIED, LIVED, PACKAGE, Lines, in_child
 from tests.phases.faults import NOTHING, ONE, Books, Shop, is_first, is_replay, make_tables, opened
-from tests.transaction.test_crash_at_every_line import DIED, LIVED, in_child
 
-PACKAGE, VIEW = str(Path(flask_idempotency.__file__).parent) + os.sep, checkout.__file__
+VIEW = checkout.__file__
 IS_LONG = os.environ.get("TEST_LONG") == "1"
 LEAST = 500  # lines of one checkout; fewer would mean that the tracer is blind
 ROOMS = ("phases.py", "lease.py", "joining.py", "extension.py", "stores/sql.py", "core/checkpoint.py")
-
-
-class Lines:
-    """A tracer that counts the lines of package and view, and does something at one of them."""
-
-    def __init__(self, at: int = 0, act: Callable[[], object] = lambda: None) -> None:
-        self._at, self._act = at, act
-        self.seen: list[tuple[str, int]] = []
-
-    def __call__(self, frame: FrameType, event: str, _: Any) -> Any:
-        path = frame.f_code.co_filename
-        if path != VIEW and not path.startswith(PACKAGE):
-            return None
-        if event == "line":
-            self.seen.append((path, frame.f_lineno))
-            if len(self.seen) == self._at:
-                self._act()
-        return self
-
-    def __enter__(self) -> "Lines":
-        sys.settrace(self)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        sys.settrace(None)
 
 
 class Sleeper:
@@ -65,7 +38,7 @@ class Sleeper:
                     os.write(tell, b"asleep\n")
                     os.read(word, 1)
 
-                with Lines(position, sleep):
+                with Lines(VIEW, position, sleep):
                     answer = shop.order(key)
                 result = [answer.status_code, is_first(answer), answer.get_data(as_text=True)]
                 os.write(tell, json.dumps(result).encode() + b"\n")
@@ -102,7 +75,7 @@ class Trial:
         self.seen: list[tuple[str, int]] = [(path, line) for path, line in seen]  # in order, repetitions included
 
     def _trace(self) -> list[tuple[str, int]]:
-        with Lines() as lines:
+        with Lines(VIEW) as lines:
             answer = self._mortal.order("traced")
         assert is_first(answer), answer.data
         return lines.seen
@@ -116,7 +89,7 @@ class Trial:
         key = f"died-{position}"
 
         def act() -> None:
-            with Lines(position, lambda: os._exit(DIED)):
+            with Lines(VIEW, position, lambda: os._exit(DIED)):
                 self._mortal.order(key)
 
         code, told = in_child(act)
@@ -137,7 +110,7 @@ class Trial:
         def act() -> list[Any]:
             answered = None
             try:
-                with Lines(position, fail) as lines:
+                with Lines(VIEW, position, fail) as lines:
                     answered = self._mortal.order(key).status_code
             except error:
                 pass

@@ -1,76 +1,22 @@
 """Death at every line that a request executes, of the package and of the view: orders and records always agree."""
 
 import gc
-import json
-import logging
 import os
 import random
 import sys
-import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import pytest
 
-import flask_idempotency
 from tests.apps import orders
+from tests.fixtures.lines import DIED, LIVED, PACKAGE, Lines, in_child
 from tests.transaction.faults import ONE, Books, Shop, is_first, is_replay, make_tables, opened
 
-PACKAGE, VIEW = str(Path(flask_idempotency.__file__).parent) + os.sep, orders.__file__
-DIED, LIVED = 137, 0
+VIEW = orders.__file__
 EVERY = 1 if os.environ.get("TEST_LONG") == "1" else 10  # on PostgreSQL a position costs a new connection or three
 LEAST = 200  # lines of one request; fewer would mean that the tracer is blind
-
-
-class Lines:
-    """A tracer that counts the lines of package and view, and does something at one of them."""
-
-    def __init__(self, at: int = 0, act: Callable[[], object] = lambda: None) -> None:
-        self._at, self._act = at, act
-        self.seen: list[tuple[str, int]] = []
-
-    def __call__(self, frame: FrameType, event: str, _: Any) -> Any:
-        path = frame.f_code.co_filename
-        if path != VIEW and not path.startswith(PACKAGE):
-            return None
-        if event == "line":
-            self.seen.append((path, frame.f_lineno))
-            if len(self.seen) == self._at:
-                self._act()
-        return self
-
-    def __enter__(self) -> "Lines":
-        sys.settrace(self)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        sys.settrace(None)
-
-
-def in_child(act: Callable[[], object]) -> tuple[int, Any]:
-    """Do something in a forked copy of this process; give its exit code, and what it returned if it came to that."""
-    hear, say = os.pipe()
-    with warnings.catch_warnings():
-        # Newer Pythons warn of threads, of which a test runner may have some. The child uses none of them.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        child = os.fork()
-    if child == 0:
-        code = 1
-        logging.disable()  # the test runner would keep every traceback, and with it what its frames hold
-        try:
-            os.write(say, json.dumps(act()).encode())
-            code = LIVED
-        except BaseException as error:  # noqa: BLE001  # told to the parent, whose test then fails
-            os.write(say, json.dumps(repr(error)).encode())
-        finally:
-            os._exit(code)  # nothing of pytest's may run twice
-    os.close(say)
-    with os.fdopen(hear) as told:
-        text = told.read()
-    _, status = os.waitpid(child, 0)
-    return os.waitstatus_to_exitcode(status), json.loads(text) if text else None
 
 
 class Trial:
@@ -85,7 +31,7 @@ class Trial:
         self.seen: list[tuple[str, int]] = [(path, line) for path, line in seen]  # in order, repetitions included
 
     def _trace(self) -> list[tuple[str, int]]:
-        with Lines() as lines:
+        with Lines(VIEW) as lines:
             answer = self._mortal.order("traced")
         assert is_first(answer), answer.data
         return lines.seen
@@ -103,7 +49,7 @@ class Trial:
         key = f"died-{position}"
 
         def act() -> None:
-            with Lines(position, lambda: os._exit(DIED)):
+            with Lines(VIEW, position, lambda: os._exit(DIED)):
                 self._mortal.order(key)
 
         code, told = in_child(act)
@@ -120,7 +66,7 @@ class Trial:
         def act() -> list[Any]:
             answered = None
             try:
-                with Lines(position, fail) as lines:
+                with Lines(VIEW, position, fail) as lines:
                     answered = self._mortal.order(key).status_code
             except error:
                 pass
