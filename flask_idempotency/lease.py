@@ -44,8 +44,9 @@ def choose_course(state: State, policy: Policy, reading: Reading) -> "Held | Rep
     """Ask the store for the claim, and if the policy says so, wait for the holder to be done with it."""
     patience = state.settings.wait.total_seconds() if policy.in_flight == "wait" else 0.0
     deadline, pause = monotonic() + patience, FIRST_LOOK
+    first = stored_request() if policy.resumable else None
     while True:
-        asked, found = _claim(state.ready_store(), policy, reading)
+        asked, found = _claim(state.ready_store(), policy, reading, first)
         course = decide(found, asked)
         match course:
             case Refuse(RequestInFlight()) if (left := deadline - monotonic()) > 0:
@@ -57,14 +58,21 @@ def choose_course(state: State, policy: Policy, reading: Reading) -> "Held | Rep
                 return Held(state, policy, course.claim) if isinstance(course, Run) else course
 
 
-def _claim(store: Store, policy: Policy, reading: Reading) -> tuple[Fingerprint, Claim | Busy | Settled]:
+def stored_request() -> Checkpoint:
+    """Make the checkpoint that holds the current request, to be gone on with should its client not come back."""
+    return Checkpoint(REQUEST, Kind.REQUEST, position=0, result=pack_request(request))
+
+
+def _claim(
+    store: Store, policy: Policy, reading: Reading, first: Checkpoint | None
+) -> tuple[Fingerprint, Claim | Busy | Settled]:
     """Claim; a record made by other rules is asked for again by its own, so that an upgrade refuses nobody."""
     asked = reading.asked
-    found = store.claim(asked, policy.lease)
+    found = store.claim(asked, policy.lease, first)
     if isinstance(found, Claim) or found.fingerprint is None:
         return asked.fingerprint, found
     if (again := reading.by_rules_of(found.fingerprint)) is not asked:
-        return again.fingerprint, store.claim(again, policy.lease)
+        return again.fingerprint, store.claim(again, policy.lease, first)
     return asked.fingerprint, found
 
 
@@ -82,7 +90,7 @@ class Held:
         self._leaves_lease = False
 
     def begin(self) -> None:
-        """Renew the lease from now on, and store the request if the view says so. Raises RequestRefused."""
+        """Renew the lease from now on, and see to it that a resumable request is stored. Raises RequestRefused."""
         self.state.housekeeper.watch(self.claim, self.policy.lease)
         if self.policy.resumable and self.claim.point is None:
             self._store_request()
@@ -94,9 +102,7 @@ class Held:
 
     def _store_request(self) -> None:
         try:
-            self.claim = self.state.store.checkpoint(
-                self.claim, Checkpoint(REQUEST, Kind.REQUEST, position=0, result=pack_request(request))
-            )
+            self.claim = self.state.store.checkpoint(self.claim, stored_request())
         except ClaimLost:
             self.lose()
             raise RequestInFlight(retry_after=1) from None
@@ -106,7 +112,8 @@ class Held:
     @cached_property
     def _recorded(self) -> list[Checkpoint]:
         """What earlier attempts have left behind, in the order in which they went."""
-        found = [] if self.claim.point is None else self.state.store.checkpoints(self.claim.id)
+        is_new = self.claim.point in (None, REQUEST)
+        found = [] if is_new else self.state.store.checkpoints(self.claim.id)
         return [each for each in found if each.kind is not Kind.REQUEST]
 
     def arrive_at(self, name: str, kind: Kind) -> Checkpoint | None:

@@ -42,8 +42,10 @@ class Store(Protocol):
     def close(self) -> None:
         """Let go of connections. The store may be used again afterwards."""
 
-    def claim(self, asked: Asked, lease: timedelta) -> Claim | Busy | Settled:
+    def claim(self, asked: Asked, lease: timedelta, first: Checkpoint | None = None) -> Claim | Busy | Settled:
         """Give one caller the right to run, or say what stands in the way. One atomic step.
+
+        A record that is new has come as far as *first*, if that is given; one that was there stands where it stood.
 
         A lease that has passed, or was ended, goes to the next claimant of the same fingerprint with a new token. Only
         one that has passed was taken over; after ``lifecycle.TAKEOVERS`` of those the record is quarantined instead.

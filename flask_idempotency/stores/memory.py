@@ -54,14 +54,16 @@ class MemoryStore:
     def close(self) -> None:
         """Keep everything: there is no connection to close."""
 
-    def claim(self, asked: Asked, lease: timedelta) -> Claim | Busy | Settled:
+    def claim(self, asked: Asked, lease: timedelta, first: Checkpoint | None = None) -> Claim | Busy | Settled:
         """Give one caller the right to run, or say what stands in the way."""
         with self._lock:
             now, row = self._now(), self._live(asked.id)
             token = secrets.token_bytes(16)
             if row is None:
-                self._rows[asked.id] = _Row(asked, State.RUNNING, token, 1, now, now + lease)
-                return Claim(asked.id, Lease(token), 1, taken_over=False)
+                row = self._rows[asked.id] = _Row(asked, State.RUNNING, token, 1, now, now + lease)
+                if first is not None:
+                    row.point, row.checkpoints[first.name] = first.point, (first, now)
+                return Claim(asked.id, Lease(token), 1, taken_over=False, point=row.point)
             if row.state is not State.RUNNING:
                 return Settled(self._record(row))
             if (row.token is not None and row.lease_until > now) or not same(row.asked.fingerprint, asked.fingerprint):

@@ -116,11 +116,11 @@ class SqlStore(SqlDatabase):
         """Look at the table before the first claim."""
         self.check()
 
-    def claim(self, asked: Asked, lease: timedelta) -> Claim | Busy | Settled:
+    def claim(self, asked: Asked, lease: timedelta, first: Checkpoint | None = None) -> Claim | Busy | Settled:
         """Give one caller the right to run, or say what stands in the way."""
         token = secrets.token_bytes(TOKEN_BYTES)
         for _ in range(TRIES):
-            seen = self._try_claim(asked, token, lease)
+            seen = self._try_claim(asked, token, lease, first)
             match seen:
                 case Seen(attempt=int(attempt), record=before, point=point):
                     return Claim(asked.id, Lease(token), attempt, _was_held(before), point)
@@ -232,7 +232,7 @@ class SqlStore(SqlDatabase):
         """Delete at most *limit* finished records that expired more than *grace* ago."""
         return len(self._run_all(self.reaping, {"grace": self._from_duration(grace), "limit": limit})[-1])
 
-    def _try_claim(self, asked: Asked, token: bytes, lease: timedelta) -> Seen:
+    def _try_claim(self, asked: Asked, token: bytes, lease: timedelta, first: Checkpoint | None) -> Seen:
         """Insert the record, or take it over, if nothing live is in the way; and say what was there."""
         values = {
             "id": asked.id,
@@ -244,8 +244,11 @@ class SqlStore(SqlDatabase):
         }
         before = self.find(asked.id) if self.reads_first or asked.id in self._repeated else None
         if before is None:
-            if self._run("claim", scope=asked.scope, **values):
-                return Seen(1, None)
+            point = None if first is None else first.point
+            written = {"point": point} if first is None else _written(first)
+            verbs = ("claim",) if first is None else ("claim", "mark")
+            if self._run_all(verbs, {"scope": asked.scope, **values, **written})[0]:
+                return Seen(1, None, point)
             self._remember(asked.id)
             before = self.find(asked.id)
         if before is not None and not _may_be_had(before):
@@ -309,17 +312,7 @@ class SqlStore(SqlDatabase):
 
     def _marked(self, claim: Claim, made: Checkpoint) -> dict[str, Any]:
         """Give the values of a fence and of the checkpoint behind it."""
-        return {
-            **_held(claim),
-            "previous": claim.point,
-            "point": made.point,
-            "name": made.name,
-            "position": made.position,
-            "kind": made.kind.value,
-            "progress": made.state.value,
-            "generation": made.generation,
-            "result": made.result,
-        }
+        return {**_held(claim), "previous": claim.point, **_written(made)}
 
     # -- values as rows, and rows as values --------------------------------------------------------------------------
 
@@ -353,6 +346,19 @@ class SqlStore(SqlDatabase):
 def _held(claim: Claim) -> dict[str, Any]:
     """Give the values that every write of an owner asks for."""
     return {"id": claim.id, "token": claim.guard.token}
+
+
+def _written(made: Checkpoint) -> dict[str, Any]:
+    """Give the values of a checkpoint."""
+    return {
+        "point": made.point,
+        "name": made.name,
+        "position": made.position,
+        "kind": made.kind.value,
+        "progress": made.state.value,
+        "generation": made.generation,
+        "result": made.result,
+    }
 
 
 def _may_be_had(record: Record) -> bool:

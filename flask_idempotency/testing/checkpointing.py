@@ -54,6 +54,30 @@ class Checkpointing:
         assert record_of(store).point is None
         assert store.checkpoints(claim.id) == []
 
+    def test_a_new_record_can_begin_behind_its_first_checkpoint(self, store: Store) -> None:
+        """One atomic step: nobody is let in whose request could not be gone on with."""
+        claim = claimed(store.claim(make_asked(), LEASE, _STORED))
+
+        assert claim.point == _STORED.point
+        assert record_of(store).point == _STORED.point
+        assert progress_of(store) == [_STORED]
+        assert store.checkpoint(claim, _PLACED).point == _PLACED.point
+
+    def test_a_record_that_is_there_keeps_its_point_whatever_a_claim_brings_along(self, store: Store) -> None:
+        """A copy that comes while it runs, one that takes over, and one that comes when it is finished."""
+        claim = store.checkpoint(begin(store), _PLACED)
+
+        busy = store.claim(make_asked(), LEASE, _STORED)
+        store.release(claim)
+        resumed = claimed(store.claim(make_asked(), LEASE, _STORED))
+        store.complete(resumed, CREATED, RETENTION)
+        settled = store.claim(make_asked(), LEASE, _STORED)
+
+        assert isinstance(busy, Busy)
+        assert resumed.point == _PLACED.point
+        assert isinstance(settled, Settled)
+        assert progress_of(store) == [_PLACED]
+
     def test_a_checkpoint_moves_record_and_claim_on(self, store: Store) -> None:
         """The owner goes on with the claim that it is given."""
         claim = begin(store)

@@ -77,8 +77,8 @@ class KeepsTokenOnTakeover(Mutant):
 
     changes = (("take_over", "token = :token", "token = coalesce(token, :token)"),)
 
-    def claim(self, asked: Asked, lease: timedelta) -> Claim | Busy | Settled:
-        found = super().claim(asked, lease)
+    def claim(self, asked: Asked, lease: timedelta, first: Checkpoint | None = None) -> Claim | Busy | Settled:
+        found = super().claim(asked, lease, first)
         if not isinstance(found, Claim):
             return found
         record = self.find(asked.id)
@@ -93,8 +93,8 @@ class HasOneTokenPerRecord(Mutant):
     def _execute(self, connection: PoolProxiedConnection, messages: Sequence[Message]) -> list[Rows]:
         return super()._execute(connection, [(text, _with_token_of_record(values)) for text, values in messages])
 
-    def claim(self, asked: Asked, lease: timedelta) -> Claim | Busy | Settled:
-        found = super().claim(asked, lease)
+    def claim(self, asked: Asked, lease: timedelta, first: Checkpoint | None = None) -> Claim | Busy | Settled:
+        found = super().claim(asked, lease, first)
         return replace(found, guard=Lease(_token_of(asked.id))) if isinstance(found, Claim) else found
 
 
@@ -140,8 +140,8 @@ class IgnoresFingerprint(Mutant):
 class ForgetsKnownFingerprint(Mutant):
     """A record in the way is said to be for whatever the caller asks: 409 or a replay instead of 422."""
 
-    def claim(self, asked: Asked, lease: timedelta) -> Claim | Busy | Settled:
-        match super().claim(asked, lease):
+    def claim(self, asked: Asked, lease: timedelta, first: Checkpoint | None = None) -> Claim | Busy | Settled:
+        match super().claim(asked, lease, first):
             case Busy() as busy:
                 return replace(busy, fingerprint=asked.fingerprint)
             case Settled(record):

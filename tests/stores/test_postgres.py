@@ -305,7 +305,7 @@ def test_an_expired_record_that_is_being_reaped_can_be_claimed(
 def values_of_claim(key: str = "order-1") -> dict[str, object]:
     asked = make_asked(key)
     values = {"id": asked.id, "method": asked.method, "path": asked.path, "fingerprint": bytes(asked.fingerprint)}
-    return values | {"token": b"r" * 16, "lease": LEASE}
+    return values | {"token": b"r" * 16, "lease": LEASE, "point": None}
 
 
 def run_verb(session: psycopg.Connection[Any], verb: str, **values: object) -> list[Any]:

@@ -3,8 +3,8 @@
 -- and the wait for a rival in the middle of its COMMIT ends. Who has a row already is not waited for: it may be in the
 -- middle of a phase, for as long as that takes.
 INSERT INTO idempotency_record
-       (id, scope, method, path, fingerprint, state, token, attempt, created_at, lease_until)
-SELECT :id, :scope, :method, :path, :fingerprint, 'running', :token,
+       (id, scope, method, path, fingerprint, state, token, point, attempt, created_at, lease_until)
+SELECT :id, :scope, :method, :path, :fingerprint, 'running', :token, :point::text,
        CASE WHEN set_config('lock_timeout', '2s', true) IS NOT NULL THEN 1 END,
        clock_timestamp(), clock_timestamp() + :lease
  WHERE NOT EXISTS (SELECT FROM idempotency_record WHERE id = :id)
