@@ -33,7 +33,7 @@ from flask_idempotency.http.exchange import Attempt, Exchange, Made
 from flask_idempotency.http.forms import idempotency_field
 from flask_idempotency.http.reading import Reading, may_have_key, read
 from flask_idempotency.http.resuming import RESUMED
-from flask_idempotency.joining import join
+from flask_idempotency.joining import join, let_go_of_session
 from flask_idempotency.policy import (
     DEFAULT,
     EXEMPT,
@@ -294,7 +294,7 @@ def _settle(state: State, response: Response) -> Response:
         case Exchange(course=Replay(snapshot), reference=str(known), failed=False):
             return restore(snapshot, request, known, response)  # the other hooks have been over it
         case Exchange(course=Refuse(refusal), failed=False):
-            return problem.mark(response, refusal, state.settings.docs_url)
+            return _mark_refusal(state, refusal, response)
         case Exchange(attempt=attempt, reference=str(known), reading=Reading() as reading) as found if attempt:
             _note(found, response)  # where the key came to light too late for us to be the first
             try:
@@ -306,7 +306,7 @@ def _settle(state: State, response: Response) -> Response:
             except WorkRefused as error:
                 return _failure_as_answer(error, response)
             if found.refusal is not None and response.status_code == found.refusal.code:
-                return problem.mark(response, found.refusal, state.settings.docs_url)
+                return _mark_refusal(state, found.refusal, response)
             return mark_first(response, known)
     return response
 
@@ -393,7 +393,14 @@ def _refusal_as_answer(refusal: RequestRefused, known: Reference, response: Resp
     """Make the answer of a refusal where it is too late to raise it; the app's own handler is asked as ever."""
     state = current_state()
     answer = current_app.make_response(current_app.handle_http_exception(dress(state, refusal, known)))
-    return problem.mark(with_fresh_headers(answer, response), refusal, state.settings.docs_url)
+    return _mark_refusal(state, refusal, with_fresh_headers(answer, response))
+
+
+def _mark_refusal(state: State, refusal: RequestRefused, response: Response) -> Response:
+    """Give the answer of a refusal its marks; where a database was lost, leave nothing that fails on it afterwards."""
+    if isinstance(refusal, StoreUnavailable | OutcomeUnknown) and state.given_database is not None:
+        let_go_of_session(state.given_database)
+    return problem.mark(response, refusal, state.settings.docs_url)
 
 
 def _failure_as_answer(error: WorkRefused, response: Response) -> Response:

@@ -8,6 +8,7 @@ from weakref import WeakKeyDictionary
 from flask import has_request_context, request
 from flask.globals import app_ctx
 from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import PoolProxiedConnection
 
@@ -157,6 +158,17 @@ def known_session(database: Database) -> Session | None:
             " is used."
         )
     return session
+
+
+def let_go_of_session(database: Database) -> None:
+    """End what the app's session has begun. Its connection may be dead, and the app's own farewell would fail on it."""
+    session = open_session(database)
+    if session is None:
+        return
+    try:
+        session.rollback()
+    except SQLAlchemyError:
+        session.invalidate()
 
 
 def give_back(pooled: PoolProxiedConnection) -> bool:

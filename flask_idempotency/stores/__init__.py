@@ -168,7 +168,10 @@ class TransactionalStore(Store, Protocol):
         """Be ready to answer ``has_written`` for the connections of an app's engine."""
 
     def has_written(self, connection: Any) -> bool:
-        """Say whether the app has written something since it took this connection from its pool."""
+        """Say whether the app has written something since it took this connection from its pool.
+
+        Raises StoreUnavailable if the connection is dead.
+        """
 
     def gives_way(self, error: BaseException) -> bool:
         """Say whether an error of the driver, before any COMMIT, lets the whole phase be run again at once."""

@@ -39,7 +39,7 @@ A_MOMENT = timedelta(milliseconds=150)  # longer than a busy server takes to giv
 _RELEASE: Message = (f"RELEASE SAVEPOINT {KEPT}", {})
 _UNDO: Message = (f"ROLLBACK TO SAVEPOINT {KEPT}", {})
 WAITED_LONG_ENOUGH = ("55P03", "57014")  # our own bound, or the role's
-LOST_STATES = ("08", "57P")  # connection exceptions; shutdowns and restarts
+LOST_STATES = ("08", "57P", "25P03")  # connection exceptions; shutdowns and restarts; a transaction idle for too long
 CONFLICT_STATES = ("40", "23505", "42P07", "42710")  # serialisation, deadlock; a table that two make at once
 
 
@@ -202,7 +202,11 @@ class PostgresStore(SqlStore):
 
     def has_written(self, connection: Connection[Any]) -> bool:
         """Ask the server: whoever has only read has no number yet."""
-        return bool(converse(connection, [("SELECT pg_current_xact_id_if_assigned() IS NOT NULL", {})]).flags(0)[0])
+        try:
+            has_number = converse(connection, [("SELECT pg_current_xact_id_if_assigned() IS NOT NULL", {})]).flags(0)[0]
+        except Error as error:
+            raise self._unavailable(error) from error
+        return bool(has_number)
 
     def gives_way(self, error: BaseException) -> bool:
         """Say whether it is a deadlock, a failure to serialise, or a connection that was lost."""

@@ -73,13 +73,16 @@ class SqliteStore(SqlStore):
                 return found
             self._begin(connection)
             found = self._look(connection, asked, has_past)
-            connection.execute(f"SAVEPOINT {KEPT}")
+            if isinstance(found, Claim):
+                connection.execute(f"SAVEPOINT {KEPT}")
+            elif not has_past:
+                connection.execute("ROLLBACK")  # it was in vain, and nobody else can write until it is over
         except sqlite3.Error as error:
             raise self._unavailable(error) from error
         return found
 
     def leave(self, connection: sqlite3.Connection) -> None:
-        """Do nothing: a lock on the whole file is given back when its transaction ends, and nothing was written."""
+        """Do nothing: what has begun before us is not ours to end."""
 
     def keep(self, connection: sqlite3.Connection) -> None:
         """Put the savepoint here."""

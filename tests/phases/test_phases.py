@@ -1,6 +1,7 @@
 """A phase is one transaction: what its step wrote and the checkpoint that says so are there together or not at all."""
 
 from contextlib import suppress
+from unittest.mock import patch
 
 import psycopg
 import pytest
@@ -10,7 +11,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 from flask_idempotency import effect, phase
 from flask_idempotency.core.checkpoint import Kind
 from flask_idempotency.core.lifecycle import State
-from flask_idempotency.errors import NoEffect, WorkRefused
+from flask_idempotency.errors import NoEffect, OutcomeUnknown, StoreUnavailable, WorkRefused
 
 REPLAYED = "Idempotent-Replayed"
 ONE = {"pool_size": 1, "max_overflow": 0, "pool_timeout": 0.5}
@@ -650,6 +651,64 @@ def lose_connection(desk):
     number = desk.db.session.scalar(text("SELECT pg_backend_pid()"))
     desk.sql("SELECT pg_terminate_backend(:number, 5000)", number=number)
     desk.db.session.execute(text("SELECT 1"))
+
+
+@pytest.mark.parametrize("trouble", [StoreUnavailable, OutcomeUnknown])
+def test_a_database_that_dies_under_the_view_s_own_reading_is_a_503_with_its_document(make_postgres_desk, trouble):
+    desk = make_postgres_desk()
+    store = desk.app.extensions["idempotency"].store
+
+    def read_and_lose():
+        number = desk.db.session.scalar(text("SELECT pg_backend_pid()"))
+        desk.sql("SELECT pg_terminate_backend(:number, 5000)", number=number)
+        return "made", 201
+
+    desk.serve(read_and_lose)
+
+    with patch.object(store, "complete", side_effect=trouble(retry_after=1)):
+        answer = desk.send()
+
+    assert (answer.status_code, answer.mimetype) == (503, "application/problem+json")
+    assert answer.headers["Retry-After"] == "1"
+    assert desk.engine.pool.checkedout() == 0
+
+
+def test_a_database_that_dies_between_reading_and_a_phase_is_a_503(make_postgres_desk):
+    desk = make_postgres_desk(engine=ONE)
+    firsts = iter([True])
+
+    def read_lose_and_go_on():
+        if next(firsts, False):
+            number = desk.db.session.scalar(text("SELECT pg_backend_pid()"))
+            desk.sql("SELECT pg_terminate_backend(:number, 5000)", number=number)
+        phase("work", lambda: add(desk, "one"))
+        return "made", 201
+
+    desk.serve(read_lose_and_go_on)
+
+    refused, retried = desk.send(), desk.send()
+
+    assert (refused.status_code, refused.mimetype) == (503, "application/problem+json")
+    assert retried.status_code == 201
+    assert desk.notes == ["one"]
+    assert desk.engine.pool.checkedout() == 0
+
+
+def test_a_step_that_was_idle_for_too_long_is_run_again(make_postgres_desk):
+    desk = make_postgres_desk(engine=ONE)
+
+    def step(desk):
+        if desk.runs == 1:
+            raise psycopg.errors.IdleInTransactionSessionTimeout("as a paused worker meets it when it wakes")
+        add(desk, "one")
+        desk.db.session.flush()
+
+    serve_step(desk, step)
+
+    answer = desk.send()
+
+    assert (answer.status_code, desk.runs) == (201, 2)
+    assert desk.notes == ["one"]
 
 
 def test_a_step_whose_connection_is_lost_is_run_again_on_another(make_postgres_desk):

@@ -287,6 +287,25 @@ def test_a_record_finished_between_look_and_claim_is_replayed(store: SqliteStore
     assert isinstance(found, Settled)
 
 
+def test_a_replay_that_had_to_wait_for_the_writer_keeps_nobody_else_waiting(
+    store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    begin = store._begin
+
+    def begin_behind_a_rival(connection):
+        finish_as_rival(store)
+        begin(connection)
+
+    monkeypatch.setattr(store, "_begin", begin_behind_a_rival)
+
+    with closing(sqlite3.connect(path)) as connection:
+        found = store.enter(connection, make_asked(), patience=timedelta(0), idle=LEASE)
+        with another_writer(path):
+            pass
+
+    assert isinstance(found, Settled)
+
+
 def finish_as_rival(store: SqliteStore) -> None:
     claim = store.claim(make_asked(), LEASE)
     assert isinstance(claim, Claim)
