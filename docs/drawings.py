@@ -158,8 +158,8 @@ CHECKOUT = [  # what happens, where the record stands after it, and what a crash
     ("the request is claimed", "–", "the retry is a first request"),
     ("phase: place_order", Checkpoint("order_placed", Kind.PHASE, 1).point, "rolled back; place_order runs again"),
     ("sent is written down", dataclasses.replace(_CHARGE, state=Progress.SENT).point, "goes on with the charge"),
-    ("the gateway charges", dataclasses.replace(_CHARGE, state=Progress.DONE).point, "same key again, or look it up"),
-    ("phase: mark_paid", Checkpoint("order_paid", Kind.PHASE, 3).point, "rolled back; mark_paid runs again"),
+    ("the gateway charges", "", "same key again, or look it up"),
+    ("phase: mark_paid", Checkpoint("order_paid", Kind.PHASE, 3).point, "rolled back; same key again, then mark_paid"),
     ("the answer is stored", "finished", "no step runs again; the answer is made anew"),
     ("the answer is sent", "finished", "the retry is a replay"),
 ]
@@ -179,7 +179,7 @@ def recovery() -> str:
         y = top + STEP * row
         is_last = row == len(CHECKOUT) - 1
         parts.append(f'<text class="does" x="166" y="{y + 5}" text-anchor="end">{escape(does)}</text>')
-        if not is_last:
+        if point and not is_last:
             parts.append(f'<circle cx="190" cy="{y + 30}" r="7"/>')
             parts.append(f'<text class="point" x="210" y="{y + 35}">{escape(point)}</text>')
         parts.append(f'<text class="after" x="380" y="{y + 5}">{escape(after)}</text>')

@@ -15,6 +15,7 @@ from random import uniform
 from weakref import ref
 
 from flask_idempotency import signals
+from flask_idempotency.core.checkpoint import Checkpoint
 from flask_idempotency.core.record import Claim
 from flask_idempotency.core.reference import reference_of
 from flask_idempotency.core.snapshot import Answer, NotKept
@@ -55,12 +56,15 @@ class Housekeeper:
         if rounds is not None:
             rounds.drop(claim.guard.token)
 
-    def finish_later(self, claim: Claim, answer: Answer, retention: timedelta) -> None:
+    def finish_later(
+        self, claim: Claim, answer: Answer, retention: timedelta, answered: Checkpoint | None = None
+    ) -> None:
         """Store the answer of a run whose completion failed, as soon as the store can take it, if nobody took over.
 
+        Before it the checkpoint *answered*, if that could not be written either, or nobody knows whether it was.
         A process that ends in order tries once more before it goes.
         """
-        self._add(claim, lambda keeper: keeper._finish(claim, answer, retention), TRY_AGAIN, urgent=True)
+        self._add(claim, lambda keeper: keeper._finish(claim, answer, retention, answered), TRY_AGAIN, urgent=True)
 
     def stop(self) -> None:
         """End this process's thread and wait for it; leases run out from here on. The next claim starts another."""
@@ -78,10 +82,11 @@ class Housekeeper:
         process = os.getpid()
         return self._rounds.get(process) or self._rounds.setdefault(process, _Rounds(self))
 
-    def _finish(self, claim: Claim, answer: Answer, retention: timedelta) -> None:
+    def _finish(self, claim: Claim, answer: Answer, retention: timedelta, answered: Checkpoint | None) -> None:
         known = reference_of(claim.id)
         try:
-            self._store.complete(claim, answer, retention)
+            stood = claim if answered is None else self._store.checkpoint(claim, answered)
+            self._store.complete(stood, answer, retention)
         except ClaimLost:
             log.error("claim_lost: %s was run again before its answer could be stored", known)
             self._tell(signals.claim_lost, reference=known)

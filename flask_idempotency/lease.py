@@ -5,7 +5,7 @@ No connection is held in between: the claim is a row with a token and an end, wh
 
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
 from time import monotonic
@@ -14,7 +14,7 @@ from typing import NoReturn
 from flask import request
 
 from flask_idempotency import signals
-from flask_idempotency.core.checkpoint import REQUEST, Checkpoint, Kind, Progress, check_name
+from flask_idempotency.core.checkpoint import REQUEST, Checkpoint, Kind, check_name
 from flask_idempotency.core.decision import Refuse, Replay, Run, decide
 from flask_idempotency.core.fingerprint import Fingerprint
 from flask_idempotency.core.record import Busy, Claim, Settled
@@ -82,6 +82,7 @@ class Held:
     def __init__(self, state: State, policy: Policy, claim: Claim) -> None:
         self.state, self.policy, self.claim = state, policy, claim
         self.work: Work | None = None  # the phase that is being carried out
+        self.answered: Checkpoint | None = None  # the effect whose answer goes down with the next phase
         self.undecided: str | None = None  # the effect of which nobody knows whether it happened
         self.mistake: IdempotencyError | None = None  # what the last call did that it must not do
         self._names: list[str] = []  # of the phases and effects that the view has come to
@@ -146,23 +147,33 @@ class Held:
         finally:
             self._busy = None
 
-    def write(
-        self, before: Checkpoint, state: Progress, result: str | None = None, generation: int | None = None
-    ) -> Checkpoint:
+    def write(self, made: Checkpoint) -> Checkpoint:
         """Commit how far an effect has come. Raises ClaimLost, or OutcomeUnknown."""
-        made = replace(before, state=state, result=result, generation=generation or before.generation)
+        self._write_answered()
         self.claim = self.state.store.checkpoint(self.claim, made)
         return made
 
+    def remember(self, answered: Checkpoint) -> None:
+        """Have an effect's answer go down with the next phase; the one before it does not wait any longer."""
+        self._write_answered()
+        self.answered = answered
+
+    def _write_answered(self) -> None:
+        """Commit an effect's answer that no phase has taken along."""
+        if self.answered is not None:
+            self.claim = self.state.store.checkpoint(self.claim, self.answered)
+            self.answered = None
+
     def pass_by(self, made: Checkpoint) -> None:
-        """Stand behind a phase that was committed."""
-        self.claim = replace(self.claim, point=made.point)
+        """Stand behind a phase that was committed, and with it the answer of an effect before it."""
+        self.claim, self.answered = replace(self.claim, point=made.point), None
 
     # -- where it cannot go on ---------------------------------------------------------------------------------------
 
     def quarantine(self, reason: str) -> Exception:
         """Give the record to a person; give what to raise."""
         known = reference_of(self.claim.id)
+        self._write_answered()
         self.state.store.quarantine(self.claim, reason)
         self._is_quarantined = True
         self.leave_lease()
@@ -198,7 +209,7 @@ class Held:
         Raises ClaimLost if somebody took over, OutcomeUnknown if it could not be stored yet or an effect is undecided,
         CheckpointUnknown if earlier attempts did what this one did not come by.
         """
-        state, claim, known = self.state, self.claim, reference_of(self.claim.id)
+        state, known = self.state, reference_of(self.claim.id)
         if self._is_lost or self._is_quarantined:
             raise ClaimLost
         if self.undecided is not None:
@@ -211,9 +222,10 @@ class Held:
             finally:
                 self.release()
         try:
-            state.store.complete(claim, answer, self.policy.retention)
+            self._write_answered()
+            state.store.complete(self.claim, answer, self.policy.retention)
         except ClaimLost:
-            state.housekeeper.let_go(claim)
+            state.housekeeper.let_go(self.claim)
             self.lose()
             raise
         except Exception as error:
@@ -221,11 +233,11 @@ class Held:
             # the name is told: a database's own words may quote the row.
             trouble = type(error).__name__
             log.error("outcome_unknown: the answer of %s could not be stored yet: %s", known, trouble)
-            state.housekeeper.finish_later(claim, answer, self.policy.retention)
+            state.housekeeper.finish_later(self.claim, answer, self.policy.retention, self.answered)
             raise OutcomeUnknown(retry_after=getattr(error, "retry_after", None)) from error
         finally:
-            state.doorbell.ring(claim.id)
-        state.housekeeper.let_go(claim)
+            state.doorbell.ring(self.claim.id)
+        state.housekeeper.let_go(self.claim)
         kept = not isinstance(answer, NotKept)
         signals.tell(signals.completed, reference=known, status=answer.status, body_kept=kept)
 
@@ -239,8 +251,10 @@ class Held:
         try:
             if self._is_lost:
                 raise ClaimLost
+            with suppress(ClaimLost):  # a step that committed by itself has moved the record on, and the answer with it
+                self._write_answered()
             if not self._leaves_lease:
-                self.state.store.release(claim)
+                self.state.store.release(self.claim)
                 signals.tell(signals.released, reference=known)
         except ClaimLost:
             raise

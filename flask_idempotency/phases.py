@@ -103,7 +103,7 @@ def _go_on(
         except NoEffect as error:
             return _send(held, _void(held, sent, error.proof), call, terms)
         if known is not None:
-            return _done(held, sent, known)
+            return _done(held, sent, known, terms)
         _raise(held.mistake)
         course = effects.conclude_absent(sent, terms)
     match course:
@@ -118,7 +118,7 @@ def _go_on(
 
 def _send(held: Held, next_: Checkpoint, call: Callable[[str], Any], terms: Terms) -> Any:
     """Send an effect that certainly has not happened yet."""
-    sent = held.write(next_, Progress.SENT)
+    sent = held.write(replace(next_, state=Progress.SENT, result=None))
     held.undecided = sent.name
     return _ask_for(held, sent, call, terms)
 
@@ -134,7 +134,7 @@ def _ask_for(held: Held, sent: Checkpoint, call: Callable[[str], Any], terms: Te
         if terms.policy == "at_most_once":
             raise held.quarantine(effects.nobody_knows(sent)) from error
         raise
-    return _done(held, sent, answer)
+    return _done(held, sent, answer, terms)
 
 
 def _call(held: Held, sent: Checkpoint, call: Callable[[str], Any], trouble: str) -> Any:
@@ -158,14 +158,20 @@ def _call(held: Held, sent: Checkpoint, call: Callable[[str], Any], trouble: str
 
 def _void(held: Held, sent: Checkpoint, proof: str) -> Checkpoint:
     """Write down that it did not happen, and how we know; the next sending is of a new generation."""
-    void = held.write(sent, Progress.VOID, dump_result(proof, "NoEffect"), sent.generation + 1)
+    proved = dump_result(proof, "NoEffect")
+    void = held.write(replace(sent, state=Progress.VOID, result=proved, generation=sent.generation + 1))
     held.undecided = None
     return void
 
 
-def _done(held: Held, sent: Checkpoint, answer: Any) -> Any:
+def _done(held: Held, sent: Checkpoint, answer: Any, terms: Terms) -> Any:
+    """Write the answer down: with the next phase, if one that gets lost may be asked for again, and else at once."""
     text = dump_result(answer, f"effect {sent.name!r}")
-    held.write(sent, Progress.DONE, text)
+    done = replace(sent, state=Progress.DONE, result=text)
+    if terms.policy == "idempotent":
+        held.remember(done)
+    else:
+        held.write(done)
     held.undecided = None
     _raise(held.mistake)
     return load_result(text)
@@ -205,7 +211,7 @@ def _opened(held: Held, made: Checkpoint) -> Iterator["Step"]:
         log.error("store_unavailable: %s: %s", type(error).__name__, first_line(error))
         raise StoreUnavailable(retry_after=1) from error
     try:
-        store.fence(pooled.driver_connection, held.claim, made, idle=held.policy.lease)
+        store.fence(pooled.driver_connection, held.claim, made, idle=held.policy.lease, answered=held.answered)
         work = held.work = Step(held, made, connection)
     except ConnectionLost:
         pooled.invalidate()
@@ -273,7 +279,8 @@ class Step(Work):
             if self._store.stand(self._held.claim) != self._made.point:
                 raise ThrownBack(retry_after=1)
         except OutcomeUnknown:
-            self._held.leave_lease()  # it may still happen
+            self._held.leave_lease()  # it may still happen, and an effect's answer with it
+            self._held.answered = None
             raise
 
 

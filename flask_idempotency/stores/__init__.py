@@ -145,9 +145,12 @@ class TransactionalStore(Store, Protocol):
         OutcomeUnknown if it cannot be told; then ``look_again`` can.
         """
 
-    def fence(self, connection: Any, claim: Claim, made: Checkpoint, *, idle: timedelta) -> None:
+    def fence(
+        self, connection: Any, claim: Claim, made: Checkpoint, *, idle: timedelta, answered: Checkpoint | None = None
+    ) -> None:
         """Begin the transaction of a phase: the record is moved on to *made* before anything else is done.
 
+        The checkpoint *answered*, of an effect before it, is written in the same transaction; no undo takes it back.
         Raises ClaimLost, StoreUnavailable, or ThrownBack if it can be tried again at once.
         """
 

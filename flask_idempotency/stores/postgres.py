@@ -161,7 +161,15 @@ class PostgresStore(SqlStore):
             log.error("outcome_unknown: the server gave up waiting for its standby")
             raise OutcomeUnknown(retry_after=1)
 
-    def fence(self, connection: Connection[Any], claim: Claim, made: Checkpoint, *, idle: timedelta) -> None:
+    def fence(
+        self,
+        connection: Connection[Any],
+        claim: Claim,
+        made: Checkpoint,
+        *,
+        idle: timedelta,
+        answered: Checkpoint | None = None,
+    ) -> None:
         """Begin, and move the record on before anything else; in one round trip."""
         if connection.autocommit:
             raise ConfigError(f"{_AUTOCOMMIT}; phases need one.")
@@ -169,6 +177,7 @@ class PostgresStore(SqlStore):
         messages: list[Message] = [
             (_begin(connection), {}),
             (self._statement("fence_step"), values),
+            *self._answered(claim, made, answered),
             (f"SAVEPOINT {KEPT}", {}),
         ]
         try:

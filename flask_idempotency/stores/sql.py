@@ -314,6 +314,12 @@ class SqlStore(SqlDatabase):
         """Give the values of a fence and of the checkpoint behind it."""
         return {**_held(claim), "previous": claim.point, **_written(made)}
 
+    def _answered(self, claim: Claim, made: Checkpoint, answered: Checkpoint | None) -> list[Message]:
+        """Give the statement that writes an effect's answer behind the fence of the phase after it."""
+        if answered is None:
+            return []
+        return [(self._statement("mark"), {**_held(claim), **_written(answered), "point": made.point})]
+
     # -- values as rows, and rows as values --------------------------------------------------------------------------
 
     def _packed(self, record: RecordId, answer: Answer, retention: timedelta) -> dict[str, Any]:

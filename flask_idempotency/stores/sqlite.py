@@ -133,12 +133,22 @@ class SqliteStore(SqlStore):
             log.error("outcome_unknown: %s at COMMIT", type(error).__name__)
             raise OutcomeUnknown(retry_after=1) from error
 
-    def fence(self, connection: sqlite3.Connection, claim: Claim, made: Checkpoint, *, idle: timedelta) -> None:
+    def fence(
+        self,
+        connection: sqlite3.Connection,
+        claim: Claim,
+        made: Checkpoint,
+        *,
+        idle: timedelta,
+        answered: Checkpoint | None = None,
+    ) -> None:
         """Wait for the one writer there is, and then move the record on."""
         try:
             connection.execute("BEGIN IMMEDIATE")
             if not connection.execute(self._statement("fence"), self._marked(claim, made)).fetchall():
                 raise ClaimLost
+            for statement, values in self._answered(claim, made, answered):
+                connection.execute(statement, values).fetchall()
             connection.execute(f"SAVEPOINT {KEPT}")
         except sqlite3.Error as error:
             raise self._unavailable(error) from error

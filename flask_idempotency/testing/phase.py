@@ -27,6 +27,8 @@ from flask_idempotency.testing.work import PATIENCE, Connect, done, enter, work
 
 _PLACED, _PAID = make_phase("placed", 1, '{"order":1}'), make_phase("paid", 2)
 _SENT = make_effect(Progress.SENT, position=2)
+_ANSWERED = make_effect(Progress.DONE, position=2, result='{"charge":1}')
+_SETTLED = make_phase("settled", 3)
 
 
 class Phases:
@@ -128,6 +130,92 @@ class Phases:
 
         assert done(connect()) == ["kept"]
         assert progress_of(store) == [_PLACED]
+
+    # -- an effect's answer that goes down with the phase after it ---------------------------------------------------
+
+    def test_an_answer_is_committed_with_the_phase_after_it(self, store: TransactionalStore, connect: Connect) -> None:
+        """And not before: until then it may have been sent, and no more is known. The record goes on as ever."""
+        claim, connection = _send(store), connect()
+        store.fence(connection, claim, _SETTLED, idle=LEASE, answered=_ANSWERED)
+        work(connection, "finished")
+        seen_meanwhile = progress_of(store)
+
+        store.seal(connection, claim, _SETTLED)
+        store.complete(replace(claim, point=_SETTLED.point), CREATED, RETENTION)
+
+        assert seen_meanwhile == [_SENT]
+        assert progress_of(store) == [_ANSWERED, _SETTLED]
+        assert record_of(store).point == _SETTLED.point
+        assert done(connect()) == ["finished"]
+        assert outcome_of(store).answer == CREATED
+
+    def test_an_answer_is_gone_with_the_phase_that_was_rolled_back(
+        self, store: TransactionalStore, connect: Connect
+    ) -> None:
+        """Then the next try carries it, or it is written by itself: the record stands where it stood."""
+        claim, connection = _send(store), connect()
+        before = everything_in(store)
+        store.fence(connection, claim, _SETTLED, idle=LEASE, answered=_ANSWERED)
+        work(connection, "in vain")
+        connection.rollback()
+        left = everything_in(store)
+
+        store.fence(connection, claim, _SETTLED, idle=LEASE, answered=_ANSWERED)
+        connection.rollback()
+        claim = store.checkpoint(claim, _ANSWERED)
+        _carry_out(store, connection, claim, _SETTLED, "finished")
+
+        assert left == before
+        assert progress_of(store) == [_ANSWERED, _SETTLED]
+        assert done(connect()) == ["finished"]
+
+    @pytest.mark.parametrize("sealing", [False, True])
+    def test_an_answer_is_not_undone_with_the_step(
+        self, store: TransactionalStore, connect: Connect, sealing: bool
+    ) -> None:
+        """It is no part of what the step did; neither if the step takes it back itself nor if the sealing does."""
+        claim, connection = _send(store), connect()
+        store.fence(connection, claim, _SETTLED, idle=LEASE, answered=_ANSWERED)
+        work(connection, "undone")
+        if not sealing:
+            store.undo(connection)
+
+        store.seal(connection, claim, _SETTLED, undo=sealing)
+
+        assert done(connect()) == []
+        assert progress_of(store) == [_ANSWERED, _SETTLED]
+
+    def test_an_answer_of_a_claim_that_was_lost_is_not_written(
+        self, store: TransactionalStore, connect: Connect, let_pass: LetPass
+    ) -> None:
+        """Not even by one who commits all the same; whoever took over has an answer of its own."""
+        paused, connection = _send(store), connect()
+        let_pass(LEASE)
+        owner = begin(store)
+        before = everything_in(store)
+
+        with pytest.raises(ClaimLost):
+            store.fence(connection, paused, _SETTLED, idle=LEASE, answered=_ANSWERED)
+        connection.commit()
+
+        assert everything_in(store) == before
+        store.fence(connection, owner, _SETTLED, idle=LEASE, answered=replace(_ANSWERED, result="2"))
+        store.seal(connection, owner, _SETTLED)
+        assert progress_of(store) == [replace(_ANSWERED, result="2"), _SETTLED]
+
+    def test_an_answer_keeps_the_time_of_the_first_sending(
+        self, store: TransactionalStore, connect: Connect, let_pass: LetPass
+    ) -> None:
+        """As it does when it is written by itself: the foreign system's memory counts from there."""
+        claim, connection = _send(store), connect()
+        let_pass(MOMENT * 5)
+        store.fence(connection, claim, _SETTLED, idle=LEASE, answered=_ANSWERED)
+        store.seal(connection, claim, _SETTLED)
+
+        answered, settled = store.checkpoints(claim.id)
+
+        assert MOMENT * 5 <= answered.age < MOMENT * 6
+        assert settled.age < MOMENT
 
     # -- the fence ---------------------------------------------------------------------------------------------------
 
@@ -407,6 +495,11 @@ class KeyedPhases:
 
         assert not isinstance(found, Claim)
         assert progress_of(store) == [_PLACED]
+
+
+def _send(store: TransactionalStore) -> Claim:
+    """Claim a record and note that an effect is being sent; give the claim as it is then."""
+    return store.checkpoint(begin(store), _SENT)
 
 
 def _carry_out(store: TransactionalStore, connection: Any, claim: Claim, made: Checkpoint, name: str) -> Claim:

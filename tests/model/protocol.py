@@ -2,7 +2,7 @@
 
 One key, one record, one card to charge. As many requests as there are `attempts` are under way at a time, any number
 one after the other. Each goes the way of a checkout: claim → place the order → note "sent" → charge → note "done" →
-mark as paid → finish → answer; a retry goes on at the record's point.
+mark as paid → finish → answer; a retry goes on at the record's point. "Done" and the payment may be one transaction.
 
 **What is one step.** A transaction that starts with the fence: it holds the row's lock from there to COMMIT, so nobody
 comes in between. Only if its COMMIT is in doubt, it is more than one: it *hangs*, the row locked for writers and
@@ -45,6 +45,7 @@ WRITES = {
     Point.DONE: "marks the order as paid",
     Point.PAID: "finishes the record",
 }
+TOGETHER = "notes the gateway's answer and marks the order as paid"
 SUCCESS = (Outcome.CHARGED, 1, 1, 1)  # the stored answer, one order, one charge, one payment
 FAILOVER = "the standby takes over, and what it has not heard of never was"
 
@@ -68,6 +69,7 @@ class Lease:
     transient_errors = True
     failovers = 0
     gateway_knows_keys = True
+    answers_go_with_phases = True
     verdicts: tuple[Outcome, ...] = (Outcome.CHARGED, Outcome.DECLINED)  # that the gateway may come to
     generations = 2  # a bound of the model
     senders: tuple[Doing, ...] = (Doing.GOING_ON, Doing.RESUMING, Doing.WAITING)
@@ -148,9 +150,14 @@ class Lease:
     # -- writing -----------------------------------------------------------------------------------------------------
 
     def write(self, state: State, who: int, attempt: Attempt) -> Steps:
-        """The next phase or checkpoint, or the end."""
+        """The next phase or checkpoint, or the end. An answer goes with the next phase, or alone if none comes."""
         does = WRITES[Point.PAID if is_last(attempt) else attempt.point]
-        yield from self.transaction(state, who, attempt, does, self.written(state.database, attempt))
+        after = self.written(state.database, attempt)
+        yield from self.transaction(state, who, attempt, does, after)
+        is_answer = attempt.doing is Doing.NOTING and attempt.outcome is Outcome.CHARGED
+        if is_answer and self.answers_go_with_phases and self.fence(state.database.row, attempt):
+            paid = self.written(after, attempt._replace(point=Point.DONE))
+            yield from self.transaction(state, who, attempt, TOGETHER, paid)
 
     def transaction(self, state: State, who: int, attempt: Attempt, does: str, after: Database) -> Steps:
         """The fence, then the work, then COMMIT. Another's hanging COMMIT holds the row, and so is waited for."""
@@ -207,15 +214,20 @@ class Lease:
         return state.hanging is None
 
     def certain(self, row: Row | None, attempt: Attempt) -> Attempt:
-        """My token and the old position: it did not happen. The next one: it did. Anything else: the claim is lost."""
+        """My token and the old position: it did not happen. A later one: it did. Anything else: the claim is lost."""
         if row is None or row.token != attempt.token:
             return OVER
         if attempt.doing is Doing.CLAIMING:
             return self.resumed(row)
         if row.condition is Condition.RUNNING and is_at(attempt, row):
             return attempt._replace(doubts=False)
-        is_next = row.point is NEXT.get(attempt.point) or row.generation > attempt.generation
+        is_next = row.point in self.ahead_of(attempt) or row.generation > attempt.generation
         return self.moved_on(row, attempt) if is_next or row.condition is Condition.FINISHED else OVER
+
+    def ahead_of(self, attempt: Attempt) -> set[Point | None]:
+        """Where one write may have moved the record."""
+        is_answer = attempt.doing is Doing.NOTING and self.answers_go_with_phases
+        return {NEXT.get(attempt.point), Point.PAID if is_answer else None}
 
     # -- the effect --------------------------------------------------------------------------------------------------
 
@@ -424,7 +436,7 @@ class Query(Lease):
     """`query`: the gateway knows no keys, but can be asked what it did. It is believed when it must know."""
 
     expiry = False  # in a new epoch it is charged anew, by contract
-    gateway_knows_keys = False
+    gateway_knows_keys = answers_go_with_phases = False
     senders = (Doing.GOING_ON, Doing.WAITING)
 
     def resume(self, state: State, who: int, attempt: Attempt) -> Steps:
@@ -447,7 +459,7 @@ class AtMostOnce(Lease):
     """`at_most_once`: the gateway knows no keys and cannot be asked. What may have been sent is never sent again."""
 
     expiry = False
-    gateway_knows_keys = False
+    gateway_knows_keys = answers_go_with_phases = False
     senders = (Doing.GOING_ON, Doing.WAITING)
 
     def resume(self, state: State, who: int, attempt: Attempt) -> Steps:

@@ -256,6 +256,26 @@ class RaisesGenerationWithoutProof(Lease):
     resume = Lease.repeat
 
 
+class PaysBeforeItNotes(Lease):
+    """The payment is what counts; the answer that it came of can be noted after it."""
+
+    def write(self, state: State, who: int, attempt: Attempt) -> Steps:
+        if attempt.doing is Doing.NOTING and attempt.outcome is Outcome.CHARGED:
+            paid = state.database._replace(payments=state.database.payments + 1)
+            yield from self.transaction(state, who, attempt, WRITES[Point.DONE], paid)
+        else:
+            yield from super().write(state, who, attempt)
+
+    def moved_on(self, row: Row | None, attempt: Attempt) -> Attempt:
+        has_paid = attempt.doing is Doing.NOTING and row is not None and row.point is Point.SENT
+        return attempt._replace(doing=Doing.TRUSTING) if has_paid else super().moved_on(row, attempt)
+
+    def trust(self, state: State, who: int, attempt: Attempt) -> Steps:
+        row = state.database.row
+        noted = row and row._replace(point=Point.PAID, outcome=attempt.outcome)
+        yield from self.transaction(state, who, attempt, WRITES[Point.SENT], state.database._replace(row=noted))
+
+
 # -- a COMMIT in doubt -----------------------------------------------------------------------------------------------
 
 

@@ -34,7 +34,9 @@ __all__ = ["ghost", "mortal"]  # fixtures
 KEY = "order-1"
 UNKNOWN, IN_FLIGHT = (503, "outcome-unknown"), (409, "request-in-flight")
 PHASES = ["order_placed", "order_paid", "receipt_written"]
-CHECKPOINTS = ["charge sent", "charge done"]
+# By the point of an effect's checkpoint, a checkout that commits it by itself.
+CHECKPOINTS = {"charge sent": "/checkout", "charge done": "/asking-checkout"}
+ALL_DONE = ["order_placed done", "charge done", "order_paid done", "receipt_written done"]
 PLACED = Found(1, 0, 0, 0, "running", 0)
 
 
@@ -112,6 +114,8 @@ def test_a_phase_whose_commit_lost_its_answer_is_found_to_be_done_and_the_run_go
     assert looks == ["began", name]
     assert is_first(answer)
     assert books.of(KEY) == ONE
+    assert books.progress(KEY) == ALL_DONE
+    assert len(books.gateway.requests(intent=KEY)) == 1
     again = shop.order(KEY)
     assert is_replay(again)
     assert again.data == answer.data
@@ -128,6 +132,8 @@ def test_a_phase_whose_commit_never_arrived_is_done_again(shop, proxy, books, lo
     assert looks[1] != name
     assert is_first(answer)
     assert books.of(KEY) == ONE
+    assert books.progress(KEY) == ALL_DONE  # the answer that went with a lost phase goes with it again
+    assert len(books.gateway.requests(intent=KEY)) == 1
     assert is_replay(shop.order(KEY))
 
 
@@ -199,27 +205,27 @@ def statements(shop: Shop) -> list[str]:
     return points
 
 
-@pytest.mark.parametrize("point", CHECKPOINTS)
+@pytest.mark.parametrize(("point", "path"), CHECKPOINTS.items(), ids=CHECKPOINTS)
 @pytest.mark.parametrize("arrives", [True, False], ids=["arrived", "never arrived"])
 def test_a_checkpoint_of_an_effect_in_doubt_is_written_once_and_the_run_goes_on(
-    shop, proxy, books, statements, point, arrives
+    shop, proxy, books, statements, point, path, arrives
 ):
     cut = (proxy.cut_after if arrives else proxy.cut_before)(marks(point))
 
-    answer = shop.order(KEY)
+    answer = shop.order(KEY, path=path)
 
     assert cut.wait(5)
     assert statements.count(point) == 2
     assert is_first(answer)
     assert books.of(KEY) == ONE
     assert len(books.gateway.requests(intent=KEY)) == 1
-    assert books.progress(KEY) == ["order_placed done", "charge done", "order_paid done", "receipt_written done"]
+    assert books.progress(KEY) == ALL_DONE
 
 
-@pytest.mark.parametrize("point", CHECKPOINTS)
+@pytest.mark.parametrize(("point", "path"), CHECKPOINTS.items(), ids=CHECKPOINTS)
 @pytest.mark.parametrize("arrives", [True, False], ids=["arrived", "never arrived"])
 def test_a_checkpoint_in_doubt_and_a_store_that_is_gone_leave_the_outcome_unknown(
-    shop, near, proxy, books, monkeypatch, point, arrives
+    shop, near, proxy, books, monkeypatch, point, path, arrives
 ):
     monkeypatch.setattr(module, "CONNECT_TIMEOUT", 1)
     is_mark = marks(point)
@@ -233,12 +239,12 @@ def test_a_checkpoint_in_doubt_and_a_store_that_is_gone_leave_the_outcome_unknow
     monkeypatch.setattr(Proxy, "_refuse_new", stop_listening, raising=False)
     cut = (proxy.cut_after if arrives else proxy.cut_before)(and_nothing_else)
 
-    answer = shop.order(KEY)
+    answer = shop.order(KEY, path=path)
     assert cut.wait(5)
     left = books.of(KEY)
     proxy.pass_through()
     assert books.lapse(KEY)
-    final = near.order(KEY)
+    final = near.order(KEY, path=path)
 
     assert refusal(answer) == UNKNOWN
     assert left == Found(1, 0, 0, 0, "running", 1 if point == "charge done" else 0)
@@ -379,26 +385,31 @@ def test_a_phase_that_gave_up_waiting_and_cannot_be_looked_for_is_unknown(
         assert mortal_books.of(KEY) == ONE
 
 
-@pytest.mark.parametrize("seam", ["order_placed.after_commit", "charge.answered"], ids=CHECKPOINTS)
+@pytest.mark.parametrize(
+    ("seam", "path"),
+    [("order_placed.after_commit", "/checkout"), ("charge.answered", "/asking-checkout")],
+    ids=CHECKPOINTS,
+)
 def test_a_checkpoint_whose_wait_for_a_standby_was_cancelled_is_no_success(
     mortal,
     mortal_books,
     ghost,
     hurried,
-    seam,  # as above
+    seam,
+    path,  # as above
 ):
     with opened(mortal_books.url, mortal_books.gateway) as shop:
         shop.order("warm")
         haunted = haunt(shop, ghost, seam)
 
-        with meanwhile(lambda: shop.order(KEY)) as given:
+        with meanwhile(lambda: shop.order(KEY, path=path)) as given:
             assert haunted.wait(10)
             cancel_the_wait(mortal)
         charged = len(mortal_books.gateway.charges(intent=KEY))
         ghost(False)
         shop.app.config["MEANWHILE"] = None
         eventually(lambda: mortal_books.lapse(KEY))
-        final = shop.order(KEY)
+        final = shop.order(KEY, path=path)
 
         assert refusal(given[0]) == UNKNOWN
         assert charged == (seam == "charge.answered")  # nothing is sent on a checkpoint that a failover may undo

@@ -1,4 +1,7 @@
-"""An effect is written down before it is asked for and when it has answered; between the two nobody guesses."""
+"""An effect is written down before it is asked for and when it has answered; between the two nobody guesses.
+
+When an answer is written down under the policy `idempotent`: see test_answers.py.
+"""
 
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -55,15 +58,17 @@ def fail_once():
 # -- two checkpoints -------------------------------------------------------------------------------------------------
 
 
-def test_it_is_written_down_before_it_is_asked_for_and_when_it_has_answered(desk):
-    seen = []
+@pytest.mark.parametrize("policy", ["query", "at_most_once"])
+def test_it_is_written_down_before_it_is_asked_for_and_as_soon_as_it_has_answered(make_desk, policy):
+    desk, seen = make_desk(), []
+    query = bool if policy == "query" else None
 
     def look(key):
         seen.append((desk.tables.progress(), desk.tables.record().point))
         return DONE
 
     def view():
-        effect("charge", look)
+        effect("charge", look, policy=policy, query=query)
         seen.append((desk.tables.progress(), desk.tables.record().point))
         return "made", 201
 
@@ -129,24 +134,48 @@ def test_what_cannot_be_written_down_is_not_asked_for(desk):
     assert retried.status_code == 201
 
 
-def test_what_was_answered_and_cannot_be_written_down_is_asked_for_again_under_the_same_key(desk):
-    foreign = Foreign()
-    serve(desk, foreign)
+def loses_answers(desk):
+    """Let no answer of an effect be written down by itself, as long as the block lasts."""
     store = desk.app.extensions["idempotency"].store
     write = store.checkpoint
 
-    def write_once(claim, made):
+    def write_others(claim, made):
         if made.state is Progress.DONE:
             raise OutcomeUnknown(retry_after=1)
         return write(claim, made)
 
-    with patch.object(store, "checkpoint", write_once):
+    return patch.object(store, "checkpoint", write_others)
+
+
+def test_what_was_answered_and_cannot_be_written_down_is_asked_for_again_under_the_same_key(desk):
+    foreign = Foreign()
+    serve(desk, foreign)
+
+    with loses_answers(desk):
+        refused = desk.send()
+    meanwhile = desk.send()
+    desk.tables.let_pass(MINUTE)
+    retried = desk.send()
+
+    assert code_of(refused) == (503, "outcome-unknown")
+    assert code_of(meanwhile) == (409, "request-in-flight")  # the view has answered, and that may be stored late
+    assert retried.status_code == 201
+    assert len(foreign.keys) == 2
+    assert foreign.keys[0] == foreign.keys[1]
+
+
+def test_what_was_answered_and_cannot_be_written_down_is_looked_up_where_it_may_not_be_sent_again(desk):
+    foreign = Foreign(known=(DONE,))
+    serve(desk, foreign, policy="query", query=foreign.ask)
+
+    with loses_answers(desk):
         refused = desk.send()
     retried = desk.send()
 
     assert code_of(refused) == (503, "outcome-unknown")
-    assert retried.status_code == 201
-    assert foreign.keys[0] == foreign.keys[1]
+    assert (retried.status_code, retried.json) == (201, {"result": DONE})
+    assert foreign.asked == foreign.keys
+    assert len(foreign.keys) == 1
 
 
 # -- the key ---------------------------------------------------------------------------------------------------------

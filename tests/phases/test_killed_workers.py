@@ -13,6 +13,7 @@ from tests.fixtures.processes import eventually
 from tests.phases.faults import LOST, NOTHING, ONE, Found, Stand, lend, served, stand
 
 LEASE = 1  # second; gunicorn's own time-out is far above
+ASKING = "/asking-checkout"  # under the policy "query"
 STEPS = ("order_placed", "order_paid", "receipt_written")
 BEGUN = ["order_placed done", "charge sent"]
 CHARGED = ["order_placed done", "charge done"]
@@ -23,8 +24,8 @@ LEFT = {  # by the seam of a worker's death: how far it had come, how many steps
     "order_placed.after_commit": (["order_placed done"], 1, 0),
     "charge.sent": (BEGUN, 1, 0),
     "charge.answered": (BEGUN, 1, 1),
-    "charge.done": (CHARGED, 1, 1),
-    "order_paid.before_commit": (CHARGED, 2, 1),
+    "charge.done": (BEGUN, 1, 1),  # what was answered goes down with the next phase
+    "order_paid.before_commit": (BEGUN, 2, 1),
     "order_paid.after_commit": (PAID, 2, 1),
     "receipt_written.before_commit": (PAID, 3, 1),
     "receipt_written.after_commit": ([*PAID, "receipt_written done"], 3, 1),
@@ -87,11 +88,44 @@ def test_a_worker_killed_before_it_finished_is_followed_by_one_who_goes_on_from_
     assert shop.ledger.counts("run", "completed", intent=key) == (1 if seam == "signal.claimed" else 2, 1)
     assert shop.ledger.count("taken_over", intent=key, attempt=2) == 1
     assert len(keys_sent(shop.gateway, key)) == 1
+    assert len(shop.gateway.requests(intent=key)) == 1 + (stood == BEGUN and charges)
     # What was committed is not run again, and what was not is.
     assert shop.ledger.count("ran", intent=key) == 3 + seam.endswith("before_commit") - (seam == "finish.before_commit")
     again = shop.order(key)
     assert is_replay(again)
     assert again.body == answer.body
+
+
+@pytest.mark.parametrize("seam", ["charge.done", "order_paid.before_commit"])
+def test_a_worker_killed_after_the_answer_asks_again_under_the_same_key_and_there_is_one_charge(shop, key, seam):
+    with pytest.raises(LOST):
+        shop.order(key, X_Die_At=seam)
+    asked = len(shop.gateway.requests(intent=key))
+    assert shop.books.lapse(key)
+
+    answer = shop.order(key)
+
+    assert is_first(answer)
+    assert (asked, len(shop.gateway.requests(intent=key))) == (1, 2)
+    assert len(keys_sent(shop.gateway, key)) == 1
+    assert shop.books.of(key) == ONE
+    assert shop.books.progress(key) == [*PAID, "receipt_written done"]
+
+
+@pytest.mark.parametrize("seam", ["charge.done", "order_paid.before_commit"])
+def test_a_worker_killed_after_an_answer_that_is_written_at_once_is_not_asked_for_again(shop, key, seam):
+    with pytest.raises(LOST):
+        shop.order(key, path=ASKING, X_Die_At=seam)
+    stood = shop.books.progress(key)
+    assert shop.books.lapse(key)
+
+    answer = shop.order(key, path=ASKING)
+
+    assert stood == CHARGED
+    assert is_first(answer)
+    assert len(shop.gateway.requests(intent=key)) == 1
+    assert shop.ledger.count("looked_up", intent=key) == 0
+    assert shop.books.of(key) == ONE
 
 
 @pytest.mark.parametrize("seam", ["signal.completed", "respond.before"])

@@ -622,7 +622,15 @@ class SealsInAnotherTransaction(PhaseMutant):
 class FencesInAnotherTransaction(PhaseMutant):
     """The record is moved on before the work is done, whatever becomes of it."""
 
-    def fence(self, connection: sqlite3.Connection, claim: Claim, made: Checkpoint, *, idle: timedelta) -> None:
+    def fence(
+        self,
+        connection: sqlite3.Connection,
+        claim: Claim,
+        made: Checkpoint,
+        *,
+        idle: timedelta,
+        answered: Checkpoint | None = None,
+    ) -> None:
         if not self._run("fence", **self._marked(claim, made)):
             raise ClaimLost
         connection.execute("BEGIN IMMEDIATE")
@@ -632,7 +640,15 @@ class FencesInAnotherTransaction(PhaseMutant):
 class FencesByReading(PhaseMutant):
     """Whoever was the owner when it looked may go on, from anywhere."""
 
-    def fence(self, connection: sqlite3.Connection, claim: Claim, made: Checkpoint, *, idle: timedelta) -> None:
+    def fence(
+        self,
+        connection: sqlite3.Connection,
+        claim: Claim,
+        made: Checkpoint,
+        *,
+        idle: timedelta,
+        answered: Checkpoint | None = None,
+    ) -> None:
         self.stand(claim)
         connection.execute("BEGIN IMMEDIATE")
         connection.execute(self._statement("fence"), self._marked(claim, made))
@@ -642,10 +658,90 @@ class FencesByReading(PhaseMutant):
 class FencesEverybody(PhaseMutant):
     """A paused owner begins a phase and learns only at its end that it was in vain."""
 
-    def fence(self, connection: sqlite3.Connection, claim: Claim, made: Checkpoint, *, idle: timedelta) -> None:
+    def fence(
+        self,
+        connection: sqlite3.Connection,
+        claim: Claim,
+        made: Checkpoint,
+        *,
+        idle: timedelta,
+        answered: Checkpoint | None = None,
+    ) -> None:
         connection.execute("BEGIN IMMEDIATE")
         connection.execute(self._statement("fence"), self._marked(claim, made))
         connection.execute(f"SAVEPOINT {KEPT}")
+
+
+class ForgetsTheAnswer(PhaseMutant):
+    """The phase is committed, and what was answered before it is asked for again."""
+
+    def _answered(self, claim: Claim, made: Checkpoint, answered: Checkpoint | None) -> list[Message]:
+        return []
+
+
+class UndoesTheAnswer(PhaseMutant):
+    """A step that takes its work back takes an effect's answer along."""
+
+    def fence(
+        self,
+        connection: sqlite3.Connection,
+        claim: Claim,
+        made: Checkpoint,
+        *,
+        idle: timedelta,
+        answered: Checkpoint | None = None,
+    ) -> None:
+        super().fence(connection, claim, made, idle=idle)
+        for statement, values in self._answered(claim, made, answered):
+            connection.execute(statement, values)
+
+
+class WritesTheAnswerAtOnce(PhaseMutant):
+    """An answer is there before the phase, and the record has left the point at which the phase begins."""
+
+    def fence(
+        self,
+        connection: sqlite3.Connection,
+        claim: Claim,
+        made: Checkpoint,
+        *,
+        idle: timedelta,
+        answered: Checkpoint | None = None,
+    ) -> None:
+        if answered is not None:
+            claim = self.checkpoint(claim, answered)
+        super().fence(connection, claim, made, idle=idle)
+
+
+class AnswersForEverybody(PhaseMutant):
+    """A paused owner writes its answer before it learns that it is none."""
+
+    changes = (("mark", "AND token = :token AND state = 'running' AND point = :point", ""),)
+
+    def fence(
+        self,
+        connection: sqlite3.Connection,
+        claim: Claim,
+        made: Checkpoint,
+        *,
+        idle: timedelta,
+        answered: Checkpoint | None = None,
+    ) -> None:
+        connection.execute("BEGIN IMMEDIATE")
+        for statement, values in self._answered(claim, made, answered):
+            connection.execute(statement, values)
+        if not connection.execute(self._statement("fence"), self._marked(claim, made)).fetchall():
+            raise ClaimLost
+        connection.execute(f"SAVEPOINT {KEPT}")
+
+
+class AnswersAnew(PhaseMutant):
+    """The time of an answer is taken for that of its sending."""
+
+    def _answered(self, claim: Claim, made: Checkpoint, answered: Checkpoint | None) -> list[Message]:
+        drop = "DELETE FROM idempotency_checkpoint WHERE record_id = :id AND name = :name"
+        found = super()._answered(claim, made, answered)
+        return [(drop, values) for _, values in found] + found
 
 
 class SealsWhatIsToBeUndone(PhaseMutant):
