@@ -1,5 +1,6 @@
 """Who is asking: a signed-in browser, or a bearer of an account's API token. Keys count per account."""
 
+import secrets
 from collections.abc import Callable
 from functools import wraps
 from typing import Any, TypeVar
@@ -64,8 +65,8 @@ def signed_in(view: View) -> View:
 
 
 def token_of(account: Account) -> str:
-    """Give the API token of an account."""
-    return str(_tokens().dumps(account.handle))
+    """Give an API token of an account: a new one each time, and the older ones stay good."""
+    return str(_tokens().dumps([account.handle, secrets.token_hex(4)]))
 
 
 @blueprint.get("/sign-in")
@@ -109,10 +110,10 @@ def _by_session() -> Account | None:
 def _by_token() -> Account | None:
     kind, _, token = request.headers.get("Authorization", "").partition(" ")
     try:
-        handle = _tokens().loads(token) if kind.lower() == "bearer" else None
+        handle, _ = _tokens().loads(token) if kind.lower() == "bearer" else (None, None)
     except BadSignature:
         return None
-    return db.session.scalar(select(Account).filter_by(handle=handle)) if isinstance(handle, str) else None
+    return None if handle is None else db.session.scalar(select(Account).filter_by(handle=handle))
 
 
 def _tokens() -> URLSafeSerializer:

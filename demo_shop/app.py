@@ -5,7 +5,22 @@ from typing import Any
 
 from flask import Flask
 
-from demo_shop import accounts, api, audit, cart, csrf, lab, ledger, orders, outbox, pages, seed, storefront, support
+from demo_shop import (
+    accounts,
+    api,
+    audit,
+    cart,
+    csrf,
+    lab,
+    ledger,
+    orders,
+    outbox,
+    pages,
+    reviews,
+    seed,
+    storefront,
+    support,
+)
 from demo_shop.checkout import views as checkout
 from demo_shop.models import db
 from demo_shop.settings import read_settings
@@ -18,12 +33,13 @@ def create_app(settings: Mapping[str, Any] | None = None) -> Flask:
     """Make the shop as the environment says; *settings* come on top, for tests."""
     app = Flask(__name__)
     app.config.update(settings if settings and "SECRET_KEY" in settings else {**read_settings(), **(settings or {})})
+    app.config["SQLALCHEMY_BINDS"] = {"notes": audit.bind(app.config["SQLALCHEMY_DATABASE_URI"])}
     db.init_app(app)
     idempotency.init_app(app)
     csrf.protect(app)
     pages.prepare(app)
     audit.listen(app)
-    rooms = (storefront, accounts, cart, checkout, orders, support, lab, ledger, api, outbox, seed)
+    rooms = (storefront, accounts, cart, checkout, orders, support, lab, ledger, api, reviews, outbox, seed)
     for room in rooms:
         app.register_blueprint(room.blueprint)
     if app.config["DEMO_LAB"]:

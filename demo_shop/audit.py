@@ -1,7 +1,8 @@
 """What became of every attempt, written down for support: the extension's signals, in a table of the shop's own.
 
-It is written on a connection of its own, so that a note outlives a rollback and a crash. SQLite has one writer at a
-time: while a view's own transaction is that writer, its notes wait for the end of the request.
+It is written on a connection of its own, each note a transaction of one statement, so that it outlives a rollback and
+a crash. SQLite has one writer at a time: while a view's own transaction is that writer, its notes wait for the end of
+the request.
 """
 
 import os
@@ -25,6 +26,12 @@ TOLD = {
     "quarantined": "only a person can settle this",
 }
 Row = dict[str, Any]
+
+
+def bind(url: str) -> dict[str, Any]:
+    """Say how notes reach the database. PostgreSQL does not wait for its disk: a note may be lost, a charge may not."""
+    does_not_wait = {} if url.startswith("sqlite") else {"connect_args": {"options": "-c synchronous_commit=off"}}
+    return {"url": url, "isolation_level": "AUTOCOMMIT", **does_not_wait}
 
 
 def listen(app: Flask) -> None:
@@ -56,13 +63,10 @@ def _write(rows: Sequence[Row], patience: int = 5000) -> bool:
     if not rows:
         return True
     try:
-        with db.engine.connect() as connection:
+        with db.engines["notes"].connect() as connection:
             if connection.dialect.name == "sqlite":
                 connection.exec_driver_sql(f"PRAGMA busy_timeout = {patience:d}")
-            else:
-                connection.exec_driver_sql("SET LOCAL synchronous_commit = off")  # a note may be lost; a charge may not
             connection.execute(db.insert(Attempt), rows)
-            connection.commit()
     except OperationalError:
         return False
     return True

@@ -80,6 +80,8 @@ class Order(Base):
     card: Mapped[str]
     total_cents: Mapped[int]
     reference: Mapped[str | None] = mapped_column(index=True)
+    note: Mapped[str | None]  # the buyer's own words
+    picture: Mapped[bytes | None]  # to be printed on the lid of the box
     created_at: Mapped[datetime] = mapped_column(default=now)
     account: Mapped[Account] = relationship(lazy="joined")
     lines: Mapped[list["OrderLine"]] = relationship(order_by="OrderLine.id")
@@ -103,6 +105,20 @@ class OrderLine(Base):
     def sum_cents(self) -> int:
         """What the line cost."""
         return self.price_cents * self.quantity
+
+
+class Review(Base):
+    """What a customer says of a product. Nothing in here is unique: a review given twice would be seen."""
+
+    __tablename__ = "review"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    product_id: Mapped[int] = mapped_column(ForeignKey("product.id"), index=True)
+    account_id: Mapped[int] = mapped_column(ForeignKey("account.id"))
+    stars: Mapped[int]
+    text: Mapped[str]
+    reference: Mapped[str | None]
+    at: Mapped[datetime] = mapped_column(default=now)
+    account: Mapped[Account] = relationship(lazy="joined")
 
 
 class Payment(Base):

@@ -34,6 +34,16 @@ def document() -> dict[str, Any]:
             "/api/checkout": {
                 "post": _write("Buy the cart", "Checkout", {"201": _ref("Confirmation"), "402": _ref("Decline")})
             },
+            "/api/buy": {
+                "post": _write("Buy one product", "Purchase", {"201": _ref("Confirmation"), "402": _ref("Decline")})
+            },
+            "/api/reviews": {
+                "post": _write("Review a product", "Review", {"201": _ref("Reviewed")}, required=False),
+            },
+            "/api/ratings": {
+                "post": _write("Rate a product in passing", "Review", {"201": _ref("Reviewed")}, required=False),
+            },
+            "/api/tokens": {"post": _signs_in()},
             "/api/orders": {"get": _secured(_safe("List your orders", _array("Order")))},
             "/api/orders/{number}": {"get": _secured(_safe("Show an order", _ref("Order"), NUMBER))},
             "/api/orders/{number}/refund": {
@@ -75,6 +85,16 @@ def _write(summary: str, body: str, answers: dict[str, Any], *, required: bool =
             "responses": {**{status: _json("Done", schema) for status, schema in answers.items()}, **refusals},
         }
     )
+
+
+def _signs_in() -> dict[str, Any]:
+    """Describe the one POST that needs neither a key nor a token."""
+    refused = {"description": "Not understood, or nobody of that name", "content": _json("", _ref("Error"))["content"]}
+    return {
+        "summary": "Sign a program in",
+        "requestBody": {"required": True, "content": {"application/json": {"schema": _ref("SignIn")}}},
+        "responses": {"201": _json("Done", _ref("Token")), "400": refused, "404": refused},
+    }
 
 
 KEY_PARAMETER: dict[str, Any] = {

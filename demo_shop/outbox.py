@@ -72,7 +72,7 @@ def _count_try(number: int) -> None:
 
 
 def _write_receipt(job: Job) -> None:
-    order = db.session.scalars(select(Order).filter_by(number=job.about["order"])).one()
+    order = db.session.get_one(Order, job.about["order"])
     goods = "\n".join(f"{line.quantity} × {line.name}, {euro(line.sum_cents)}" for line in order.lines)
     thanks, total = f"Thank you, {order.account.name}.", f"Total {euro(order.total_cents)}"
     text = "\n\n".join([thanks, goods, total, f"Reference {order.reference or '–'}"])

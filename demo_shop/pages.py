@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from flask import Flask, Response, jsonify, render_template, request
+from flask import Flask, Response, abort, current_app, jsonify, render_template, request
+from marshmallow import Schema, ValidationError, fields
 from sqlalchemy import func, select
 from sqlalchemy.exc import OperationalError
 from werkzeug.exceptions import HTTPException
@@ -32,6 +33,14 @@ def problem(status: int, title: str, text: str) -> Any:
     return render_template("error.html", page="error", title=title, text=text), status
 
 
+def read(schema: Schema) -> Any:
+    """Read what was sent, as JSON or as a form, or say what is wrong with it."""
+    try:
+        return schema.load(request.get_json(silent=True) or _form(schema))
+    except ValidationError as error:
+        abort(current_app.make_response((jsonify(title="Not understood", detail=_told(error), status=400), 400)))
+
+
 def prepare(app: Flask) -> None:
     """Give templates what they need, and errors a page."""
     app.add_template_filter(euro)
@@ -46,6 +55,19 @@ def prepare(app: Flask) -> None:
 def euro(cents: int) -> str:
     """Write an amount."""
     return f"€{cents / 100:,.2f}"
+
+
+def _form(schema: Schema) -> dict[str, Any]:
+    """Give a form's fields; numbers are written as text in it."""
+    numbers = [name for name, field in schema.fields.items() if isinstance(field, fields.Integer)]
+    return {
+        name: int(value) if name in numbers and value.isdecimal() else value for name, value in request.form.items()
+    }
+
+
+def _told(error: ValidationError) -> str:
+    messages = error.messages if isinstance(error.messages, dict) else {"body": error.messages}
+    return "; ".join(f"{field}: {' '.join(map(str, said))}" for field, said in messages.items())
 
 
 def _everywhere() -> dict[str, Any]:

@@ -54,6 +54,42 @@ class CheckoutSchema(Strict):
     order = fields.String(validate=validate.Regexp(r"^T-\d{5}-\d{5}$"))
 
 
+class PurchaseSchema(Strict):
+    """One product, bought at once. The note is the buyer's own; a form may bring a picture for the lid too."""
+
+    product = fields.String(required=True, validate=validate.Length(1, 80))
+    quantity = fields.Integer(load_default=1, strict=True, validate=validate.Range(1, MOST))
+    card = fields.String(required=True, validate=validate.OneOf([card["value"] for card in bank.CARDS]))
+    note = fields.String(load_default="", validate=validate.Length(0, 200))
+
+
+class ReviewSchema(Strict):
+    """What a customer says of a product."""
+
+    product = fields.String(required=True, validate=validate.Length(1, 80))
+    stars = fields.Integer(required=True, strict=True, validate=validate.Range(1, 5))
+    text = fields.String(required=True, validate=validate.Length(1, 500))
+
+
+class ReviewedSchema(Schema):
+    """What a review answers."""
+
+    id = fields.Integer(required=True)
+    reference = fields.String(required=True, allow_none=True)
+
+
+class SignInSchema(Strict):
+    """Who signs in: this is a demonstration, and there is no password."""
+
+    account = fields.String(required=True, validate=validate.Length(1, 40))
+
+
+class TokenSchema(Schema):
+    """What a program shows from now on."""
+
+    token = fields.String(required=True)
+
+
 class RefundSchema(Strict):
     """Why the money is wanted back."""
 

@@ -28,16 +28,27 @@ def read_settings(environ: Mapping[str, str] = os.environ) -> dict[str, Any]:
         "SQLALCHEMY_ENGINE_OPTIONS": {"pool_pre_ping": True},
         "GATEWAY_URL": environ.get("GATEWAY_URL", "http://127.0.0.1:8001").rstrip("/"),
         "GATEWAY_API_KEY": environ.get("GATEWAY_API_KEY", ""),
-        "GATEWAY_TIMEOUT": 4.0,  # seconds; below the lease, so that a slow gateway is noticed by its caller
+        "GATEWAY_TIMEOUT": seconds(environ, "DEMO_GATEWAY_TIMEOUT_SECONDS", 4),  # below the lease: its caller notices
         "DEMO_LAB": environ.get("DEMO_LAB") == "1",
         "SESSION_COOKIE_HTTPONLY": True,
         "SESSION_COOKIE_SAMESITE": "Lax",
         "SESSION_COOKIE_SECURE": environ.get("DEMO_HTTPS") == "1",
         "PERMANENT_SESSION_LIFETIME": timedelta(hours=12),
         "MAX_CONTENT_LENGTH": 64 * 1024,
-        "IDEMPOTENCY_LEASE": timedelta(seconds=10),
-        "IDEMPOTENCY_RETENTION": timedelta(hours=72),
+        "IDEMPOTENCY_LEASE": timedelta(seconds=seconds(environ, "DEMO_LEASE_SECONDS", 10)),
+        "IDEMPOTENCY_RETENTION": timedelta(seconds=seconds(environ, "DEMO_RETENTION_SECONDS", 72 * 3600)),
     }
+
+
+def seconds(environ: Mapping[str, str], name: str, default: float) -> float:
+    """Read a length of time."""
+    try:
+        given = float(environ.get(name) or default)
+    except ValueError:
+        given = 0
+    if not 0 < given < 10**9:
+        raise BadSetting(f"{name} is a number of seconds, such as {default:g}.")
+    return given
 
 
 def database_url(given: str | None, file: Path) -> str:

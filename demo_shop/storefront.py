@@ -5,6 +5,7 @@ from sqlalchemy import select
 
 from demo_shop.models import Letter, Product, db
 from demo_shop.pages import find_product
+from demo_shop.reviews import newest_reviews
 
 blueprint = Blueprint("storefront", __name__)
 
@@ -19,7 +20,8 @@ def catalogue() -> str:
 @blueprint.get("/products/<slug>")
 def product(slug: str) -> str:
     """Show one product."""
-    return render_template("product.html", page="catalogue", product=find_product(slug) or abort(404))
+    found = find_product(slug) or abort(404)
+    return render_template("product.html", page="catalogue", product=found, reviews=newest_reviews(found))
 
 
 @blueprint.get("/how")

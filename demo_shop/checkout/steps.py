@@ -3,11 +3,12 @@
 What a step gives back is all that later steps and the gateway get: never read again from a table that may have changed.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import select, update
 
-from demo_shop.models import CartLine, Job, Order, OrderLine, Payment, Product, db
+from demo_shop.models import CartLine, Job, Order, OrderLine, Payment, Product, db, new_number
 
 
 class CannotOrder(Exception):
@@ -19,10 +20,10 @@ class AlreadyPlaced(CannotOrder):
 
     def __init__(self, order: Order) -> None:
         super().__init__(f"Order {order.number} was placed before; you find it among your orders.")
-        self.order = {"number": order.number, "amount": order.total_cents, "card": order.card}
+        self.order = {"id": order.id, "number": order.number, "amount": order.total_cents, "card": order.card}
 
 
-def place_order(account: int, number: str, card: str, reference: str | None) -> dict[str, Any]:
+def place_order(account: int, reference: str | None, number: str, card: str) -> dict[str, Any]:
     """Turn the cart into an order, and set its goods aside."""
     placed = db.session.scalar(select(Order).filter_by(number=number))
     if placed is not None:
@@ -30,32 +31,29 @@ def place_order(account: int, number: str, card: str, reference: str | None) -> 
     lines = db.session.scalars(select(CartLine).filter_by(account_id=account).order_by(CartLine.id)).all()
     if not lines:
         raise CannotOrder("Your cart is empty.")
-    for line in sorted(lines, key=lambda line: line.product_id):  # in one order, so that two buyers never deadlock
-        _set_aside(line.product, line.quantity)
-    total = sum(line.sum_cents for line in lines)
-    order = Order(account_id=account, number=number, card=card, reference=reference, total_cents=total)
+    order = Order(account_id=account, number=number, card=card, reference=reference)
     for line in lines:
-        product = line.product
-        order.lines.append(
-            OrderLine(product_id=product.id, name=product.name, price_cents=product.price_cents, quantity=line.quantity)
-        )
         db.session.delete(line)
-    db.session.add(order)
-    db.session.flush()
-    return {"number": order.number, "amount": order.total_cents, "card": card}
+    return _place(order, [(line.product, line.quantity) for line in lines])
 
 
-def mark_paid(number: str, charge: dict[str, Any]) -> None:
+def place_purchase(account: int, reference: str | None, product: int, quantity: int, **order: Any) -> dict[str, Any]:
+    """Order so many of one product, without a cart. Each run is an order of its own: nothing here prevents a second."""
+    wanted = db.session.get_one(Product, product)
+    return _place(Order(account_id=account, number=new_number(), reference=reference, **order), [(wanted, quantity)])
+
+
+def mark_paid(placed: int, charge: dict[str, Any]) -> None:
     """Note the charge, and have a receipt sent: the letter is a row of the same transaction."""
-    order = _order(number)
+    order = db.session.get_one(Order, placed)
     order.state = "paid"
     db.session.add(Payment(order_id=order.id, charge=charge["id"], amount_cents=charge["amount"]))
-    db.session.add(Job(kind="receipt", about={"order": number}))
+    db.session.add(Job(kind="receipt", about={"order": order.id}))
 
 
-def mark_declined(number: str) -> None:
+def mark_declined(placed: int) -> None:
     """Put the goods back on the shelf, and into the cart: the customer may try another card."""
-    order = _order(number)
+    order = db.session.get_one(Order, placed)
     order.state = "declined"
     in_cart = {each.product_id for each in db.session.scalars(select(CartLine).filter_by(account_id=order.account_id))}
     for line in sorted(order.lines, key=lambda line: line.product_id):
@@ -64,8 +62,18 @@ def mark_declined(number: str) -> None:
             db.session.add(CartLine(account_id=order.account_id, product_id=line.product_id, quantity=line.quantity))
 
 
-def _order(number: str) -> Order:
-    return db.session.scalars(select(Order).filter_by(number=number)).one()
+def _place(order: Order, goods: Sequence[tuple[Product, int]]) -> dict[str, Any]:
+    """Set the goods aside, and write the order down."""
+    for product, quantity in sorted(goods, key=lambda each: each[0].id):  # in one order: two buyers never deadlock
+        _set_aside(product, quantity)
+    order.total_cents = sum(product.price_cents * quantity for product, quantity in goods)
+    for product, quantity in goods:
+        order.lines.append(
+            OrderLine(product_id=product.id, name=product.name, price_cents=product.price_cents, quantity=quantity)
+        )
+    db.session.add(order)
+    db.session.flush()
+    return {"id": order.id, "number": order.number, "amount": order.total_cents, "card": order.card}
 
 
 def _set_aside(product: Product, quantity: int) -> None:

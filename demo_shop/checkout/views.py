@@ -7,6 +7,7 @@ time-out the retry goes on behind the last step, and the gateway gets the same k
 import re
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -15,7 +16,14 @@ from flask import Blueprint, Request, abort, jsonify, redirect, render_template,
 from demo_shop import bank
 from demo_shop.accounts import my_account, signed_in
 from demo_shop.cart import cart_of
-from demo_shop.checkout.steps import AlreadyPlaced, CannotOrder, mark_declined, mark_paid, place_order
+from demo_shop.checkout.steps import (
+    AlreadyPlaced,
+    CannotOrder,
+    mark_declined,
+    mark_paid,
+    place_order,
+    place_purchase,
+)
 from demo_shop.lab import die_if_told, lab_state
 from demo_shop.models import db, new_number
 from demo_shop.pages import problem, wants_json
@@ -26,15 +34,15 @@ NUMBER = re.compile(r"T-\d{5}-\d{5}")
 Runs = Callable[..., Any]
 
 
-def check_out(phase: Runs, effect: Runs, number: str, card: str) -> Any:
+def check_out(phase: Runs, effect: Runs, place: Runs, **asked: Any) -> Any:
     """Place the order, charge the card, mark it paid; each once, if whoever runs the pieces sees to that."""
-    order = phase("order_placed", place_order, my_account().id, number, card, reference())
+    order = phase("order_placed", partial(place, **asked), my_account().id, reference())
     charge = effect("charge", lambda key: bank.charge(order["number"], order["amount"], order["card"], key))
     die_if_told()
     if "declined" in charge:
-        phase("order_declined", mark_declined, order["number"])
+        phase("order_declined", mark_declined, order["id"])
         return _declined(order["number"], charge["declined"])
-    phase("order_paid", mark_paid, order["number"], charge)
+    phase("order_paid", mark_paid, order["id"], charge)
     return _confirmed(order["number"])
 
 
@@ -47,10 +55,16 @@ def what_was_asked(request: Request) -> str:
 @idempotent(required=True, guard="lease", retention=timedelta(hours=72), fingerprint=what_was_asked, resumable=True)
 def pay_once(number: str, card: str) -> Any:
     """Check out under a key."""
-    return check_out(phase, effect, number, card)
+    return check_out(phase, effect, place_order, number=number, card=card)
 
 
-def pay_unprotected(number: str, card: str) -> Any:
+@idempotent(required=True, guard="lease", retention=timedelta(hours=72))
+def buy_once(**asked: Any) -> Any:
+    """Buy one product under a key."""
+    return check_out(phase, effect, place_purchase, **asked)
+
+
+def check_out_unprotected(place: Runs, **asked: Any) -> Any:
     """Check out as many shops do: it looks right until an answer is lost."""
 
     def commit(_: str, step: Runs, *args: Any) -> Any:
@@ -61,7 +75,7 @@ def pay_unprotected(number: str, card: str) -> Any:
         db.session.commit()
         return result
 
-    return check_out(commit, lambda _, call: call(uuid4().hex), number, card)
+    return check_out(commit, lambda _, call: call(uuid4().hex), place, **asked)
 
 
 def pay(number: object, card: object) -> Any:
@@ -70,10 +84,17 @@ def pay(number: object, card: object) -> Any:
         abort(400, "Choose one of the cards.")
     if number is not None and not NUMBER.fullmatch(str(number)):
         abort(400, "An order number looks like T-48213-90517.")
-    try:
-        return (pay_once if lab_state().protection else pay_unprotected)(str(number or new_number()), str(card))
-    except CannotOrder as error:
-        return problem(409, "This cannot be ordered", str(error))
+    number = str(number or new_number())
+    if lab_state().protection:
+        return _unless_impossible(pay_once, number=number, card=str(card))
+    return _unless_impossible(check_out_unprotected, place_order, number=number, card=str(card))
+
+
+def buy(**asked: Any) -> Any:
+    """Buy one product at once, without a cart; with protection, unless the lab has switched it off."""
+    if lab_state().protection:
+        return _unless_impossible(buy_once, **asked)
+    return _unless_impossible(check_out_unprotected, place_purchase, **asked)
 
 
 @blueprint.get("/checkout")
@@ -94,6 +115,13 @@ def form() -> Any:
 def submit() -> Any:
     """Buy the cart."""
     return pay(request.form.get("order"), request.form.get("card"))
+
+
+def _unless_impossible(run: Runs, *args: Any, **asked: Any) -> Any:
+    try:
+        return run(*args, **asked)
+    except CannotOrder as error:
+        return problem(409, "This cannot be ordered", str(error))
 
 
 def _confirmed(number: str) -> Any:

@@ -64,7 +64,8 @@ def open_for(url: str) -> list[str]:
         db.session.commit()
         tokens = [token_of(account) for account in accounts]
         db.session.remove()
-        db.engine.dispose()
+        for engine in db.engines.values():
+            engine.dispose()
     app.extensions["idempotency"].store.close()
     return tokens
 

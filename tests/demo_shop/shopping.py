@@ -113,7 +113,8 @@ def open_shop(url: str, gateway_url: str, **settings: Any) -> Iterator[Shop]:
     yield shop
     with app.app_context():
         db.session.remove()
-        db.engine.dispose()
+        for engine in db.engines.values():
+            engine.dispose()
     app.extensions["idempotency"].store.close()
     if "records" in app.extensions:
         app.extensions["records"].close()

@@ -1,6 +1,7 @@
 """The shop for programs: tokens, JSON, keys, and an OpenAPI document that tells the truth."""
 
 from collections.abc import Iterator
+from io import BytesIO
 from typing import Any
 from uuid import uuid4
 
@@ -10,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from demo_shop.accounts import token_of
-from demo_shop.models import Account, Order, Payment, db
+from demo_shop.models import Account, Order, Payment, Review, db
 from tests.demo_shop.shopping import Shop, open_shop
 
 
@@ -68,6 +69,83 @@ def test_a_refund_can_be_asked_for(program):
     assert program.post(f"/api/orders/{number}/refund", {"reason": "again"}, "r-2").status_code == 409
 
 
+def test_one_request_buys_one_product_once_however_often_it_is_sent(shop, program):
+    wanted, key = {"product": "assam", "quantity": 2, "card": "card_ok", "note": "for Aunt Ada"}, uuid4().hex
+
+    answers = [program.post("/api/buy", wanted, key) for _ in range(3)]
+
+    assert [answer.status_code for answer in answers] == [201, 201, 201]
+    assert len({answer.data for answer in answers}) == 1
+    assert (shop.count(Order), shop.count(Payment)) == (1, 1)
+    with shop.app.app_context():
+        order = db.session.query(Order).one()
+        assert (order.state, order.total_cents, order.note) == ("paid", 2 * 1290, "for Aunt Ada")
+
+
+def test_a_purchase_under_another_key_is_another_purchase(shop, program):
+    wanted = {"product": "assam", "card": "card_ok", "note": "the same"}
+
+    answers = [program.post("/api/buy", wanted, key) for key in (uuid4().hex, uuid4().hex)]
+
+    assert [answer.status_code for answer in answers] == [201, 201]
+    assert shop.count(Order) == 2
+
+
+def test_a_picture_that_is_sent_again_is_the_same_purchase_and_another_picture_is_not(shop, program):
+    key = uuid4().hex
+
+    def upload(picture: bytes) -> Any:
+        form = {"product": "assam", "quantity": "2", "card": "card_ok", "picture": (BytesIO(picture), "lid.png")}
+        headers = {"Authorization": f"Bearer {program.token}", "Idempotency-Key": key}
+        return program.client.post("/api/buy", data=form, headers=headers)
+
+    first, again, other = upload(b"a cat"), upload(b"a cat"), upload(b"a dog")
+
+    assert [answer.status_code for answer in (first, again, other)] == [201, 201, 422]
+    assert again.data == first.data
+    with shop.app.app_context():
+        assert db.session.query(Order).one().picture == b"a cat"
+
+
+def test_what_is_sold_out_is_refused_and_nothing_is_charged(shop, program):
+    wanted, key = {"product": "kettle", "card": "card_ok"}, uuid4().hex
+    bought = program.post("/api/buy", wanted, uuid4().hex)
+
+    refused = [program.post("/api/buy", wanted, key) for _ in range(2)]
+
+    assert bought.status_code == 201
+    assert [answer.status_code for answer in refused] == [409, 409]
+    assert shop.count(Payment) == 1
+
+
+@pytest.mark.parametrize("path", ["/api/reviews", "/api/ratings"])
+def test_a_review_is_given_once_and_shown_with_its_product(shop, program, path):
+    said = {"product": "assam", "stars": 4, "text": "Strong <b>and</b> malty"}
+
+    answers = [program.post(path, said, "r-1") for _ in range(2)]
+
+    assert [answer.status_code for answer in answers] == [201, 201]
+    assert answers[0].json == answers[1].json
+    assert shop.count(Review) == 1
+    page = shop.app.test_client().get("/products/assam").text
+    assert "Strong &lt;b&gt;and&lt;/b&gt; malty" in page
+    assert "4 of 5 stars" in page
+
+
+def test_a_program_that_signs_in_again_is_the_same_customer(shop, program):
+    given = [program.client.post("/api/tokens", json={"account": "ada"}).json["token"] for _ in range(2)]
+    wanted, key = {"product": "assam", "card": "card_ok"}, uuid4().hex
+
+    answers = []
+    for program.token in given:
+        answers.append(program.post("/api/buy", wanted, key))
+
+    assert given[0] != given[1]
+    assert answers[1].headers["Idempotent-Replayed"] == "true"
+    assert answers[0].data == answers[1].data
+    assert program.client.post("/api/tokens", json={"account": "nobody"}).status_code == 404
+
+
 @pytest.mark.parametrize(
     ("path", "body", "detail"),
     [
@@ -77,6 +155,9 @@ def test_a_refund_can_be_asked_for(program):
         ("/api/cart", {"product": "assam", "quantity": 1, "price": 0}, "Unknown field"),
         ("/api/checkout", {"card": "gold"}, "Must be one of"),
         ("/api/checkout", {"card": "card_ok", "order": "7"}, "String does not match"),
+        ("/api/buy", {"product": "assam"}, "Missing data"),
+        ("/api/buy", {"product": "assam", "card": "card_ok", "quantity": 0}, "Must be greater than or equal to 1"),
+        ("/api/reviews", {"product": "assam", "stars": 6, "text": "!"}, "Must be greater than or equal to 1"),
     ],
 )
 def test_what_is_not_understood_is_said_by_name(program, path, body, detail):
@@ -114,6 +195,10 @@ OPERATIONS = [
     ("GET", "/api/cart"),
     ("POST", "/api/cart"),
     ("POST", "/api/checkout"),
+    ("POST", "/api/buy"),
+    ("POST", "/api/reviews"),
+    ("POST", "/api/ratings"),
+    ("POST", "/api/tokens"),
     ("GET", "/api/orders"),
     ("GET", "/api/orders/{number}"),
     ("POST", "/api/orders/{number}/refund"),

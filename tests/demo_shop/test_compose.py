@@ -7,6 +7,7 @@ import copy
 import re
 import shlex
 import subprocess
+import sys
 import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
@@ -64,14 +65,14 @@ def wrong_networks(compose: Compose) -> Iterator[str]:
 
 
 def wrong_files(compose: Compose, root: Path = ROOT) -> Iterator[str]:
-    """Every volume is declared, every folder and file that is named exists; load tests count once there are any."""
+    """Every volume is declared, every folder and file that is named exists."""
     used = set()
     for name, service in compose["services"].items():
         for volume in service.get("volumes", []):
             source = volume.partition(":")[0]
             if not source.startswith("."):
                 used.add(source)
-            elif not (root / source).exists() and "load" not in service.get("profiles", []):
+            elif not (root / source).exists():
                 yield f"{name} mounts {source}, which does not exist"
         if build := service.get("build"):
             dockerfile = root / build["context"] / build["dockerfile"]
@@ -238,6 +239,17 @@ def test_the_load_comes_only_when_it_is_asked_for(compose):
     assert with_profile == {"locust": ["load"]}
     assert locust["volumes"] == ["./loadtests:/loadtests:ro"]
     assert "/loadtests/locustfile.py" in locust["command"]
+    assert locust["environment"]["PYTHONPATH"] == "/"
+
+
+def test_the_load_needs_no_package_that_the_image_of_locust_does_not_have():
+    """It has Locust and what that brings along: no database, nothing of ours but the folder that is mounted."""
+    absent = ("sqlalchemy", "psycopg", "flask_idempotency", "demo_shop", "tests", "pytest")
+    program = f"import sys; sys.modules.update(dict.fromkeys({absent})); import loadtests.locustfile"
+
+    ran = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+
+    assert (ran.returncode, ran.stderr) == (0, "")
 
 
 def test_redis_is_set_so_that_it_forgets_nothing(compose):

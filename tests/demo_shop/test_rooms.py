@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from demo_shop.models import Letter, Order, Payment, new_number
+from demo_shop.settings import BadSetting, read_settings
 from demo_shop.support import read_aloud
 from tests.demo_shop.shopping import Shop, open_shop
 
@@ -351,3 +352,12 @@ def test_support_says_so_if_nothing_is_known(shop):
 
 def test_a_broken_reference_is_told_apart_from_an_unknown_one(shop):
     assert "twelve letters and digits" in shop.customer().see("/support?reference=%3Cscript%3E")
+
+
+@pytest.mark.parametrize("given", ["soon", "0", "-1", "1e12"])
+@pytest.mark.parametrize("name", ["DEMO_LEASE_SECONDS", "DEMO_GATEWAY_TIMEOUT_SECONDS", "DEMO_RETENTION_SECONDS"])
+def test_a_length_of_time_that_is_none_is_one_clear_sentence(name, given, tmp_path):
+    environ = {"SECRET_KEY": "s", "DEMO_DATA": str(tmp_path), name: given}
+
+    with pytest.raises(BadSetting, match=f"{name} is a number of seconds"):
+        read_settings(environ)
