@@ -1,0 +1,80 @@
+"""The books: what really happened, as rows of the shop and of the gateway. Values only; next door they are read."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """An order of the shop. Its note is the id of the intent that wanted it."""
+
+    id: int
+    number: str
+    note: str
+    state: str
+    total_cents: int
+    reference: str
+    at: float
+
+    @property
+    def is_paid(self) -> bool:
+        """Whether the shop believes that it has its money; one given back later was had."""
+        return self.state not in ("placed", "declined")
+
+
+@dataclass(frozen=True, slots=True)
+class Payment:
+    """What the shop has written down of a charge."""
+
+    order: int  # the id of the order
+    charge: str  # the id of the charge, as the gateway told it
+    amount_cents: int
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """Money that the gateway took."""
+
+    id: str
+    order: str  # the number of the order
+    amount: int  # in cents
+    key: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Review:
+    """A review. Its text is the id of the intent that wanted it."""
+
+    id: int
+    text: str
+    reference: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A record of the extension that is not finished."""
+
+    reference: str
+    state: str  # running or quarantined
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Books:
+    """Everything that the shop and the gateway know of a run."""
+
+    orders: tuple[Order, ...] = ()
+    payments: tuple[Payment, ...] = ()
+    reviews: tuple[Review, ...] = ()
+    charges: tuple[Charge, ...] | None = None  # None: nobody has asked the gateway
+    notes: Mapping[tuple[str, str], int] = field(default_factory=dict)  # (event, reference) → how often
+    records: tuple[Record, ...] = ()  # those that are not finished
+
+
+@dataclass(frozen=True, slots=True)
+class Effects:
+    """How often each intent took effect, counted by whoever made the endpoint. One that is not named did not."""
+
+    per_intent: Mapping[str, int]

@@ -1,0 +1,73 @@
+"""Reads the books by plain SQL, when all is quiet.
+
+In none of these tables is anything unique per intent: what happened twice is there twice.
+"""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import TypeVar
+
+from sqlalchemy import Connection, NullPool, create_engine, make_url, text
+
+from loadtests.auditing.books import Books, Charge, Order, Payment, Record, Review
+
+T = TypeVar("T")
+_DIGITS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # Crockford's base32, in which references are written
+
+
+def read_books(shop_url: str, gateway_url: str | None) -> Books:
+    """Read the shop's tables and the gateway's ledger. Without a gateway's URL its charges stay unknown."""
+    charges = _read(gateway_url, _charges) if gateway_url is not None else None
+    return _read(shop_url, lambda connection: _shop(connection, charges))
+
+
+def reference_of(id: bytes) -> str:
+    """Give the name by which people know a record: the first 60 bits of its id, in groups of four digits."""
+    number = int.from_bytes(id[:8], "big") >> 4
+    digits = "".join(_DIGITS[number >> shift & 31] for shift in range(55, -1, -5))
+    return f"{digits[:4]}-{digits[4:8]}-{digits[8:]}"
+
+
+def _read(url: str, read: Callable[[Connection], T]) -> T:
+    """Read within one transaction, so that rows of different tables belong together."""
+    known = make_url(url)
+    is_postgres = known.get_backend_name() in ("postgres", "postgresql")
+    engine = create_engine(known.set(drivername="postgresql+psycopg") if is_postgres else known, poolclass=NullPool)
+    with engine.connect() as connection:
+        begin = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY" if is_postgres else "BEGIN"
+        connection.exec_driver_sql(begin)
+        return read(connection)
+
+
+def _shop(connection: Connection, charges: tuple[Charge, ...] | None) -> Books:
+    orders = connection.execute(
+        text('SELECT id, number, note, state, total_cents, reference, created_at FROM "order" ORDER BY id')
+    )
+    payments = connection.execute(text("SELECT order_id, charge, amount_cents FROM payment ORDER BY id"))
+    reviews = connection.execute(text("SELECT id, text, reference, at FROM review ORDER BY id"))
+    notes = connection.execute(text("SELECT event, reference, count(*) FROM attempt GROUP BY event, reference"))
+    records = connection.execute(
+        text("SELECT id, state, reason FROM idempotency_record WHERE state <> 'finished' ORDER BY created_at, id")
+    )
+    return Books(
+        orders=tuple(
+            Order(id, number, note or "", state, total, reference or "", _seconds(at))
+            for id, number, note, state, total, reference, at in orders
+        ),
+        payments=tuple(Payment(order, charge, amount) for order, charge, amount in payments),
+        reviews=tuple(Review(id, words, reference or "", _seconds(at)) for id, words, reference, at in reviews),
+        charges=charges,
+        notes={(event, reference): count for event, reference, count in notes},
+        records=tuple(Record(reference_of(bytes(id)), state, reason or "") for id, state, reason in records),
+    )
+
+
+def _charges(connection: Connection) -> tuple[Charge, ...]:
+    rows = connection.execute(text('SELECT id, "order", amount, key, at FROM charges ORDER BY number'))
+    return tuple(Charge(id, order, amount, key, _seconds(at)) for id, order, amount, key, at in rows)
+
+
+def _seconds(at: object) -> float:
+    """Read a time as either database gives it: SQLite as text, and neither with a zone unless it was kept."""
+    known = at if isinstance(at, datetime) else datetime.fromisoformat(str(at))
+    return (known if known.tzinfo else known.replace(tzinfo=UTC)).timestamp()

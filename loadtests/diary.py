@@ -1,0 +1,212 @@
+"""The diary: what every client wanted, sent and was told, written down before it is sent and as soon as it is heard.
+
+It is what the clients believe. The auditor compares it with what the shop and the gateway did.
+"""
+
+import json
+import os
+import secrets
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import IO, Any, ClassVar, Literal, Self
+
+Outcome = Literal["definitive", "conflict", "reused", "transient"]
+Asks = Literal["same", "other body"]
+PASSING = (401, 403, 408, 425, 429)  # the answers below 500 that say: not you, or not now; nothing is kept of them
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """One click of one client. It is in the diary before anything is sent, with all it takes to send it again."""
+
+    word: ClassVar[str] = "intent"
+    id: str  # goes out with the request too, so that its effects can be counted where they happen
+    kind: str  # what is wanted: "purchase" or "review" in the demo shop
+    user: str  # which sort of client this is
+    account: str
+    key: str
+    path: str
+    content_type: str
+    body: str  # its bytes, as latin-1
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """One attempt at an intent, about to go out."""
+
+    word: ClassVar[str] = "sent"
+    intent: str
+    attempt: str
+    at: float
+    asks: Asks = "same"
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What became of an attempt, as its client sees it. Status 0: there was no answer."""
+
+    word: ClassVar[str] = "heard"
+    intent: str
+    attempt: str
+    at: float
+    outcome: Outcome
+    status: int = 0
+    is_replay: bool = False
+    answer: str = ""  # digest of status, type and body
+    reference: str = ""
+    problem: str = ""  # of a refusal: its type; without an answer: why
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Something that was broken on purpose."""
+
+    word: ClassVar[str] = "fault"
+    at: float
+    until: float
+    kind: str
+    target: str
+
+
+Entry = Intent | Sent | Heard | Fault
+KINDS: Mapping[str, type[Entry]] = {kind.word: kind for kind in (Intent, Sent, Heard, Fault)}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer off the wire."""
+
+    status: int
+    headers: Mapping[str, str]  # names in lower case
+    body: bytes
+
+    @property
+    def is_replay(self) -> bool:
+        """Whether it says that it is a repetition."""
+        return self.headers.get("idempotent-replayed", "") == "true"
+
+    @property
+    def digest(self) -> str:
+        """What two answers must have in common to be the same answer."""
+        head = f"{self.status}\n{self.headers.get('content-type', '')}\n".encode()
+        return sha256(head + self.body).hexdigest()[:16]
+
+    def said(self) -> dict[str, Any]:
+        """Give the body, if it is a JSON object."""
+        if "json" not in self.headers.get("content-type", ""):
+            return {}
+        try:
+            body = json.loads(self.body)
+        except ValueError:
+            return {}
+        return body if isinstance(body, dict) else {}
+
+
+def classify(answer: Answer) -> Outcome:
+    """Say what an answer decides. Only a definitive one ends an intent; after any other its client comes again."""
+    is_refusal = answer.headers.get("content-type", "").startswith("application/problem+json")
+    if answer.status == 409 and is_refusal:
+        return "conflict"
+    if answer.status == 422:
+        return "reused"
+    if answer.status >= 500 or answer.status in PASSING:
+        return "transient"
+    return "definitive"
+
+
+def heard(sent: Sent, answer: Answer | None, at: float, *, problem: str = "") -> Heard:
+    """Write an answer, or that there was none, as an entry."""
+    if answer is None:
+        return Heard(sent.intent, sent.attempt, at, "transient", problem=problem)
+    said = answer.said()
+    return Heard(
+        sent.intent,
+        sent.attempt,
+        at,
+        classify(answer),
+        answer.status,
+        answer.is_replay,
+        answer.digest,
+        str(said.get("reference") or ""),
+        str(said.get("type") or said.get("title") or ""),
+    )
+
+
+def new_id() -> str:
+    """Make up a name for an intent or an attempt."""
+    return secrets.token_hex(12)
+
+
+class Diary:
+    """Writes entries, one line each, at once: a client that is killed has still said what it was about to do."""
+
+    def __init__(self, folder: Path, writer: str) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._file: IO[bytes] = (folder / f"{writer}-{os.getpid()}-{secrets.token_hex(3)}.jsonl").open(
+            "ab", buffering=0
+        )
+
+    def write(self, entry: Entry) -> None:
+        """Add an entry."""
+        line = json.dumps({"is": entry.word, **asdict(entry)}, separators=(",", ":"))
+        self._file.write(line.encode() + b"\n")
+
+    def close(self) -> None:
+        """End the diary."""
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+@dataclass(slots=True)
+class History:
+    """All diaries of a run. Sent and heard are by intent, in the order of their times."""
+
+    intents: dict[str, Intent] = field(default_factory=dict)
+    sent: dict[str, list[Sent]] = field(default_factory=dict)
+    heard: dict[str, list[Heard]] = field(default_factory=dict)
+    faults: list[Fault] = field(default_factory=list)
+
+    def open_intents(self) -> Iterator[Intent]:
+        """Give the intents that have no definitive answer yet."""
+        for intent in self.intents.values():
+            if not any(each.outcome == "definitive" for each in self.heard.get(intent.id, ())):
+                yield intent
+
+
+def read(folder: Path) -> History:
+    """Read every diary of a folder. A last line that is cut short was never sent, and is left out."""
+    return collect(entry for path in sorted(folder.glob("*.jsonl")) for entry in _entries(path))
+
+
+def collect(entries: Iterable[Entry]) -> History:
+    """Put entries in order."""
+    history = History()
+    for entry in entries:
+        match entry:
+            case Intent():
+                history.intents[entry.id] = entry
+            case Sent():
+                history.sent.setdefault(entry.intent, []).append(entry)
+            case Heard():
+                history.heard.setdefault(entry.intent, []).append(entry)
+            case Fault():
+                history.faults.append(entry)
+    for listed in (*history.sent.values(), *history.heard.values(), history.faults):
+        listed.sort(key=lambda entry: entry.at)  # type: ignore[attr-defined]  # each of them has a time
+    return history
+
+
+def _entries(path: Path) -> Iterator[Entry]:
+    with path.open("rb") as file:
+        for line in file:
+            if line.endswith(b"\n"):
+                fields = json.loads(line)
+                yield KINDS[fields.pop("is")](**fields)
