@@ -1,0 +1,1 @@
+"""The clients: customers with bad habits, what they send and what they remember."""
