@@ -1,0 +1,1 @@
+"""What is broken on purpose: the plan, and who carries it out."""

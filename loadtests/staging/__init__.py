@@ -1,0 +1,1 @@
+"""A run: the servers, the flood, the settlement, and the way from start to verdict."""
