@@ -1,0 +1,1 @@
+"""A PostgreSQL that loses its leader, three nodes under Patroni."""

@@ -1,0 +1,86 @@
+"""The nodes of a cluster as values: where each is, what its Patroni is told, and how the cluster sees it."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.fixtures.postgres import SETTINGS
+
+TTL = 20  # seconds without a word until a leader counts as lost; Patroni takes no less
+LOOP = 2  # seconds between two looks of a node
+RETRY = 5  # seconds that a node tries to reach etcd; LOOP + 2 × RETRY must not be more than TTL
+LAG = 256 * 1024 * 1024  # bytes that a standby may lack and still lead; more than a run writes. Synchronous: none
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A node as the cluster sees it."""
+
+    name: str
+    role: str  # leader, sync_standby or replica
+    state: str  # running, streaming, or what it lacks of that
+    lag: object
+
+    @property
+    def is_well(self) -> bool:
+        """Whether it does what its role asks of it."""
+        return self.state == ("running" if self.role == "leader" else "streaming")
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A place in the cluster: its ports stay, its processes come and go."""
+
+    name: str
+    folder: Path
+    port: int  # PostgreSQL's
+    api: int  # Patroni's
+
+    @property
+    def data(self) -> Path:
+        """Where its PostgreSQL keeps everything."""
+        return self.folder / "data"
+
+
+def configuration(node: Node, *, etcd: int, bindir: Path, is_synchronous: bool = True) -> dict[str, Any]:
+    """Write what Patroni is told about one node.
+
+    With synchronous_mode a COMMIT is answered once a standby has it on disk too, and no other standby may lead next:
+    what was acknowledged cannot be lost with one server. Strict, because without it a leader that has lost its
+    standbys goes on alone, and what it acknowledges then is on one disk only.
+    """
+    login = {"username": "postgres", "password": "not a secret: everybody on 127.0.0.1 is trusted"}
+    return {
+        "scope": "shop",
+        "name": node.name,
+        "restapi": {"listen": f"127.0.0.1:{node.api}", "connect_address": f"127.0.0.1:{node.api}"},
+        "etcd3": {"host": f"127.0.0.1:{etcd}"},
+        "bootstrap": {
+            "dcs": {
+                "ttl": TTL,
+                "loop_wait": LOOP,
+                "retry_timeout": RETRY,
+                "maximum_lag_on_failover": LAG,
+                "synchronous_mode": is_synchronous,
+                "synchronous_mode_strict": is_synchronous,
+                "postgresql": {
+                    "use_pg_rewind": True,
+                    "use_slots": True,
+                    "parameters": {name: value for name, value in SETTINGS.items() if name != "listen_addresses"},
+                },
+            },
+            "initdb": ["no-sync", "no-locale", {"encoding": "UTF8"}, {"auth": "trust"}],
+        },
+        "postgresql": {
+            "listen": f"127.0.0.1:{node.port}",
+            "connect_address": f"127.0.0.1:{node.port}",
+            "data_dir": str(node.data),
+            "bin_dir": str(bindir),
+            "pgpass": str(node.folder / "pgpass"),
+            "authentication": {"superuser": login, "replication": login, "rewind": login},
+            "pg_hba": ["host all all 127.0.0.1/32 trust", "host replication all 127.0.0.1/32 trust"],
+            "remove_data_directory_on_rewind_failure": True,
+            "remove_data_directory_on_diverged_timelines": True,
+        },
+        "watchdog": {"mode": "off"},
+    }
