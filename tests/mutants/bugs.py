@@ -1,0 +1,192 @@
+"""The bugs. Each breaks one rule at the smallest place, and leaves a shop that works as long as nothing goes wrong.
+
+A docstring says who writes such a bug in real life.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from hashlib import sha256
+from typing import Any, NoReturn
+from uuid import uuid4
+
+from flask import Response, request
+
+from flask_idempotency import extension, lease, phases
+from flask_idempotency.core.checkpoint import Checkpoint, Kind, dump_result, load_result
+from flask_idempotency.core.record import Claim
+from flask_idempotency.core.scope import RecordId
+from flask_idempotency.core.snapshot import Answer
+from flask_idempotency.http import exchange
+from flask_idempotency.lease import Held
+from flask_idempotency.policy import Options, Policy
+from flask_idempotency.state import current_state
+from flask_idempotency.stores import sql, sqlite
+from flask_idempotency.stores.postgres import PostgresStore
+from flask_idempotency.stores.sql import SqlStore
+from tests.mutants.planting import Bed, NothingThere, marked
+
+# -- protection off --------------------------------------------------------------------------------------------------
+
+
+class Nobody:
+    """What stands in for a run that holds a claim: every phase and effect is its first."""
+
+    def __init__(self) -> None:
+        self.state = current_state()
+
+    def arrive_at(self, name: str, kind: Kind) -> None:
+        """Know of nothing that was done before."""
+
+    def next_checkpoint(self, name: str, kind: Kind) -> Checkpoint:
+        """Make a checkpoint that nobody will write."""
+        return Checkpoint(name, kind, position=1)
+
+    def busy_with(self, what: str) -> AbstractContextManager[None]:
+        """Be in a phase or effect."""
+        return nullcontext()
+
+
+def protection_off(bed: Bed) -> None:
+    """Whoever turned it off for one bad night, and left it off."""
+
+    def let_everything_in(options: Options) -> None:
+        """Read no key and ask no store."""
+
+    @contextmanager
+    def hold_nothing(verb: str) -> Iterator[Nobody]:
+        yield Nobody()
+
+    def run_and_commit(held: Nobody, made: Checkpoint, step: Callable[[], Any]) -> Any:
+        text = dump_result(step(), made.name)
+        held.state.database.session.commit()
+        return load_result(text)
+
+    def send_as_new(held: Nobody, made: Checkpoint, call: Callable[[str], Any], terms: object) -> Any:
+        return call(uuid4().hex)
+
+    bed.replace(extension, "_open", let_everything_in)
+    bed.replace(phases, "_held", hold_nothing)
+    bed.replace(phases, "_carry_out", run_and_commit)
+    bed.replace(phases, "_send", send_as_new)
+
+
+# -- no fence --------------------------------------------------------------------------------------------------------
+
+OURS_AT = {
+    "postgres": "AND token = :token AND state = 'running' AND point IS NOT DISTINCT FROM ",
+    "sqlite": "AND token = :token AND state = 'running' AND point IS ",
+}
+OURS = " AND token = :token AND state = 'running'"
+SEALED_BY = {"postgres": "RETURNING set_config", "sqlite": "RETURNING name"}
+WHOSEVER_IT_IS = "ON CONFLICT (record_id, name) DO UPDATE SET result = excluded.result\n"
+
+
+def no_fence(bed: Bed) -> None:
+    """Whoever thinks that a lease is long enough, and has not met a worker that slept through its own."""
+    for technology, ours_at in OURS_AT.items():
+        bed.reword(technology, "fence", f"{ours_at}:previous", "")
+        bed.reword(technology, "complete", f"{ours_at}:point", "")
+        bed.reword(technology, "mark", OURS, "")
+        bed.reword(technology, "seal", OURS, "")
+        _write_over_checkpoints(bed, technology)
+    bed.reword("postgres", "fence_step", f"{OURS_AT['postgres']}:previous", "")
+
+
+def _write_over_checkpoints(bed: Bed, technology: str) -> None:
+    """Take away the second lock of the same door: two checkpoints of one name are an error, as it should be."""
+    returning = SEALED_BY[technology]
+    bed.reword(technology, "seal", returning, WHOSEVER_IT_IS + returning)
+
+
+# -- delete on error -------------------------------------------------------------------------------------------------
+
+DELETE_PROGRESS = """
+DELETE FROM idempotency_checkpoint
+ WHERE record_id = :id AND EXISTS (SELECT 1 FROM idempotency_record WHERE id = :id AND token = :token)
+RETURNING name
+"""
+DELETE_RECORD = "DELETE FROM idempotency_record WHERE id = :id AND token = :token RETURNING id"
+
+
+def delete_on_error(bed: Bed) -> None:
+    """Whoever cleans up after an exception by deleting the key, so that the client "can simply try again"."""
+
+    def delete(store: SqlStore, claim: Claim) -> None:
+        ours = {"id": claim.id, "token": claim.guard.token}
+        messages = [(marked(text, store.mark), ours) for text in (DELETE_PROGRESS, DELETE_RECORD)]
+        store._with_connection(lambda connection: store._execute(connection, messages))
+
+    bed.replace(sql.SqlStore, "release", delete)
+
+
+# -- effect key per attempt ------------------------------------------------------------------------------------------
+
+
+def effect_key_per_attempt(bed: Bed) -> None:
+    """Whoever lets the gateway's client library make up the key, as most do when they are given none."""
+
+    def key_of_this_attempt(record: RecordId, name: str, generation: int) -> str:
+        found = exchange.peek(request.environ)
+        assert found is not None, "an effect is part of a request"
+        assert isinstance(found.attempt, Held), "an effect has a lease"
+        return sha256(real(record, name, generation).encode() + found.attempt.claim.guard.token).hexdigest()[:32]
+
+    real = bed.replace(phases, "effect_key", key_of_this_attempt)
+
+
+# -- no unique id ----------------------------------------------------------------------------------------------------
+
+NOT_UNIQUE = """
+SELECT pg_advisory_xact_lock(7216081425136404003);
+ALTER TABLE idempotency_record DROP CONSTRAINT IF EXISTS idempotency_record_pkey;
+CREATE INDEX IF NOT EXISTS idempotency_record_id ON idempotency_record (id)
+"""
+
+
+def no_unique_id(bed: Bed) -> None:
+    """Whoever partitions the records by month: PostgreSQL then takes no unique key on the id alone."""
+
+    def prepare_without_key(store: PostgresStore) -> None:
+        messages = [(statement, {}) for statement in NOT_UNIQUE.split(";")]
+        store._with_connection(lambda connection: store._execute(connection, messages))
+        prepare(store)
+
+    def refuse(url: object) -> NoReturn:
+        raise NothingThere("SQLite has one writer at a time, and a look and a write are one step: use PostgreSQL.")
+
+    prepare = bed.replace(sql.SqlStore, "prepare", prepare_without_key)
+    bed.replace(sqlite, "open_url", refuse)
+    bed.replace(PostgresStore, "reads_first", True)
+    bed.reword("postgres", "claim", "WHERE NOT EXISTS (SELECT FROM idempotency_record WHERE id = :id)", "")
+    bed.reword("postgres", "claim", "ON CONFLICT (id) DO NOTHING", "")
+    for verb in ("lock", "lock_late"):
+        for lock in ("request", "record"):
+            bed.reword("postgres", verb, f"pg_try_advisory_xact_lock(:{lock}::bigint)", f":{lock}::bigint IS NOT NULL")
+    _write_over_checkpoints(bed, "postgres")
+
+
+# -- 5xx stored ------------------------------------------------------------------------------------------------------
+
+
+def five_hundreds_stored(bed: Bed) -> None:
+    """Whoever takes a well-known payment API at its word: every answer is saved and repeated, a 500 too."""
+
+    def keep_failures_too(policy: Policy, response: Response) -> bool:
+        return response.status_code >= 500 or is_kept(policy, response)
+
+    def complete_in_doubt(held: Held, answer: Answer) -> None:
+        held.undecided = None
+        complete(held, answer)
+
+    is_kept = bed.replace(extension, "is_kept", keep_failures_too)
+    complete = bed.replace(lease.Held, "complete", complete_in_doubt)
+
+
+MUTANTS: dict[str, Callable[[Bed], None]] = {
+    "protection off": protection_off,
+    "no fence": no_fence,
+    "delete on error": delete_on_error,
+    "effect key per attempt": effect_key_per_attempt,
+    "no unique id": no_unique_id,
+    "5xx stored": five_hundreds_stored,
+}
