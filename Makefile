@@ -7,6 +7,9 @@ BIN := .venv/bin
 READY := .venv/.ready
 BENCH_READY := .venv/.bench-ready
 DEMO_READY := .venv/.demo-ready
+FAILOVER_READY := .venv/.failover-ready
+# Spelt out: bash has a SECONDS of its own, and would pass that one on.
+RUN = $(if $(SECONDS),--seconds $(SECONDS)) $(if $(USERS),--users $(USERS)) $(if $(SEED),--seed $(SEED)) $(if $(STORE),--store $(STORE))
 
 # pip trusts the machine's own certificates; where there are any, let uv trust them too.
 ifneq ($(wildcard /etc/ssl/certs/ca-certificates.crt),)
@@ -51,14 +54,14 @@ docs: $(READY) ## build the documentation into docs/_build/html; warnings are er
 demo: $(DEMO_READY) ## run the demo shop and print where it is; PORT=8080 and DATABASE_URL=postgresql://... are heeded
 	@$(BIN)/python -m demo_shop $(ARGS)
 
-proof: ## flood the shop with retries and audit it (not built yet)
-	@echo "make proof: the flood and its auditor are not built yet." >&2; exit 1
+proof: $(READY) ## flood the shop with retries and audit it; SECONDS, USERS, SEED and STORE=sqlite are heeded
+	@$(BIN)/python -m loadtests proof $(RUN) $(ARGS)
 
-chaos: ## kill, pause and cut, then audit (not built yet)
-	@echo "make chaos: the fault injection is not built yet." >&2; exit 1
+chaos: $(READY) ## the same while workers, connections and databases are killed, paused and cut; heeds the same
+	@$(BIN)/python -m loadtests chaos $(RUN) $(ARGS)
 
-failover: ## lose the database's leader, then audit (not built yet)
-	@echo "make failover: the database failover is not built yet." >&2; exit 1
+failover: $(FAILOVER_READY) ## kill the leader of a PostgreSQL cluster under load, then audit; SECONDS, USERS, SEED, KILLS are heeded
+	@$(BIN)/python -m loadtests failover $(filter-out --store $(STORE),$(RUN)) $(if $(KILLS),--kills $(KILLS)) $(ARGS)
 
 clean: ## remove the virtual environment, build results and caches
 	rm -rf .venv dist docs/_build htmlcov .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
@@ -88,3 +91,9 @@ $(DEMO_READY): pyproject.toml | $(BIN)/python
 $(BENCH_READY): $(READY)
 	@($(BIN)/uv pip install --python $(BIN)/python --group bench || $(BIN)/python -m pip install --group bench) \
 	&& touch $@ || echo "The dependency group bench could not be installed: DBOS is left out of the table." >&2
+
+# Patroni and etcd are needed by nothing else.
+$(FAILOVER_READY): $(READY)
+	@echo "Installing Patroni and etcd into .venv; done again only when pyproject.toml changes."
+	$(BIN)/uv pip install --python $(BIN)/python --group failover || $(BIN)/python -m pip install --group failover
+	@touch $@

@@ -49,7 +49,7 @@ def test_all_is_sorted_and_names_exactly_what_the_package_exports():
 @pytest.fixture
 def copy_of_the_package(tmp_path):
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    for package in ("flask_idempotency", "demo_shop"):
+    for package in ("flask_idempotency", "demo_shop", "loadtests"):
         shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
     return tmp_path
 
@@ -77,6 +77,8 @@ def test_the_import_contracts_hold(copy_of_the_package):
         ("flask_idempotency/utils.py", "", "flask_idempotency.utils"),
         ("demo_shop/cart.py", "import flask_idempotency.lease", "demo_shop.cart -> flask_idempotency.lease"),
         ("flask_idempotency/cli.py", "import demo_shop", "flask_idempotency.cli -> demo_shop"),
+        ("loadtests/diary.py", "import demo_shop", "loadtests.diary -> demo_shop"),
+        ("loadtests/auditing/cases.py", "import time", "loadtests.auditing.cases -> time"),
     ],
     ids=[
         "clock in the core",
@@ -87,6 +89,8 @@ def test_the_import_contracts_hold(copy_of_the_package):
         "new room",
         "private name in the shop",
         "shop in the extension",
+        "shop in the proof",
+        "clock in the auditor",
     ],
 )
 def test_a_broken_import_contract_is_reported(copy_of_the_package, module, added, complaint):
