@@ -2,7 +2,7 @@
 
 import click
 from flask import Blueprint, current_app
-from sqlalchemy import select
+from sqlalchemy import inspect, select
 
 from demo_shop.models import Account, Product, db
 from flask_idempotency.stores import open_store
@@ -80,6 +80,7 @@ STOCK, LAST_ONE = 500_000, "kettle"
 def seed() -> None:
     """Make the tables and fill them. Harmless where they are there."""
     db.create_all()
+    _check_version()
     store = open_store(current_app.config["SQLALCHEMY_DATABASE_URI"])
     store.create()
     store.close()
@@ -101,3 +102,14 @@ def seed() -> None:
             )
         db.session.commit()
     click.echo("The shop is ready.")
+
+
+def _check_version() -> None:
+    """Refuse tables that an earlier version has made: none of them is ever changed."""
+    found = inspect(db.engine)
+    for table in db.metadata.sorted_tables:
+        if {column.name for column in table.columns} - {column["name"] for column in found.get_columns(table.name)}:
+            raise click.ClickException(
+                f"The table {table.name} is of an earlier version of this shop; begin anew with an empty database,"
+                f" or without the file {db.engine.url.database}."
+            )

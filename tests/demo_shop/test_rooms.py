@@ -4,8 +4,9 @@ import re
 from collections.abc import Iterator
 
 import pytest
+from sqlalchemy import text
 
-from demo_shop.models import Letter, Order, Payment, new_number
+from demo_shop.models import Letter, Order, Payment, db, new_number
 from demo_shop.settings import BadSetting, read_settings
 from demo_shop.support import read_aloud
 from tests.demo_shop.shopping import Shop, open_shop
@@ -361,3 +362,14 @@ def test_a_length_of_time_that_is_none_is_one_clear_sentence(name, given, tmp_pa
 
     with pytest.raises(BadSetting, match=f"{name} is a number of seconds"):
         read_settings(environ)
+
+
+def test_tables_of_an_earlier_version_are_refused_in_one_sentence(shop):
+    with shop.app.app_context():
+        db.session.execute(text('ALTER TABLE "order" DROP COLUMN note'))
+        db.session.commit()
+
+    ran = shop.app.test_cli_runner().invoke(args=["seed"])
+
+    assert ran.exit_code == 1
+    assert "The table order is of an earlier version of this shop" in ran.output
