@@ -1,5 +1,6 @@
 """A foreign system in a few lines, for tests in which only its answers count."""
 
+from collections.abc import Callable
 from typing import Any
 
 DONE = {"id": "ch_1"}
@@ -21,6 +22,21 @@ class Foreign:
     def ask(self, key: str) -> Any:
         self.asked.append(key)
         return _give(self.known.pop(0) if self.known else None)
+
+
+class Trouble(Exception):
+    """Whatever a view, a step or a call may raise."""
+
+
+def fail_once() -> Callable[[], None]:
+    """Make a function that raises when it is called first."""
+    failures = [Trouble]
+
+    def fail() -> None:
+        if failures:
+            raise failures.pop()
+
+    return fail
 
 
 def _give(answer: Any) -> Any:

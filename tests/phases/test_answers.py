@@ -16,29 +16,14 @@ from flask_idempotency import effect, phase
 from flask_idempotency.core.checkpoint import Progress
 from flask_idempotency.core.lifecycle import State
 from flask_idempotency.errors import NeedsPerson, OutcomeUnknown
-from tests.phases.foreign import DONE, Foreign, code_of
+from tests.phases.foreign import DONE, Foreign, Trouble, code_of, fail_once
 
 BOTH = ["charge done 1", "work done 1"]
-
-
-class Trouble(Exception):
-    """Whatever a view, a step or a call may raise."""
 
 
 @pytest.fixture
 def foreign():
     return Foreign()
-
-
-def fail_once():
-    """Make a function that raises when it is called first."""
-    failures = [Trouble]
-
-    def fail():
-        if failures:
-            raise failures.pop()
-
-    return fail
 
 
 def serve(desk, foreign, step, **options):

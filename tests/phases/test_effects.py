@@ -23,14 +23,10 @@ from flask_idempotency.errors import (
 )
 from flask_idempotency.stores.memory import MemoryStore
 from tests.phases.conftest import KEY, id_of
-from tests.phases.foreign import DONE, PROBLEM, Foreign, code_of
+from tests.phases.foreign import DONE, PROBLEM, Foreign, Trouble, code_of, fail_once
 
 REPLAYED = "Idempotent-Replayed"
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
-
-
-class Trouble(Exception):
-    """Whatever a call may raise."""
 
 
 def serve(desk, foreign, path="/", after=bool, **options):
@@ -42,17 +38,6 @@ def serve(desk, foreign, path="/", after=bool, **options):
         return {"result": result}, 201
 
     desk.serve(view, path)
-
-
-def fail_once():
-    """Make a function that raises when it is called first."""
-    failures = [Trouble]
-
-    def fail():
-        if failures:
-            raise failures.pop()
-
-    return fail
 
 
 # -- two checkpoints -------------------------------------------------------------------------------------------------
