@@ -82,7 +82,9 @@ def plan(options: argparse.Namespace) -> "Run":
             seed, acts = nemesis.load(options.schedule)
         elif is_chaos:
             acts = nemesis.make_schedule(seed, options.seconds, lease, options.only)
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise Trouble(f"The schedule {options.schedule} cannot be read: {error.strerror}.") from error
+    except ValueError as error:
         raise Trouble(str(error)) from error
     if options.store == "sqlite":
         acts = [act for act in acts if act.kind not in nemesis.OF_THE_DATABASE]
@@ -117,10 +119,10 @@ def read_options(argv: Sequence[str]) -> argparse.Namespace:
         ("chaos", 60, "the same while a nemesis kills, pauses and cuts"),
     ):
         room = rooms.add_parser(name, help=says, description=says)
-        room.add_argument("--seconds", type=_positive, default=seconds)
-        room.add_argument("--users", type=_count, default=40)
-        room.add_argument("--seed", type=int, default=secrets.randbelow(10**6))
-        room.add_argument("--store", choices=["postgres", "sqlite"], default="postgres")
+        room.add_argument("--seconds", type=_positive, default=seconds, help=f"of the flood; default: {seconds}")
+        room.add_argument("--users", type=_count, default=40, help="clients at once; default: 40, some of each sort")
+        room.add_argument("--seed", type=int, default=secrets.randbelow(10**6), help="of all choices; it is printed")
+        room.add_argument("--store", choices=["postgres", "sqlite"], default="postgres", help="the shop's database")
         room.add_argument("--app", default="demo_shop.app:create_app()", help="what gunicorn serves as the shop")
         room.add_argument("--shape", default="steady", help="steady, ramp, spike or black-friday")
         room.add_argument("--customers", type=_names, default=(), help="only these, such as Stumbler,Reviewer")
