@@ -21,6 +21,7 @@ from loadtests.staging.stage import Stage
 from tests.fixtures.processes import Gunicorn
 
 SEEN_WITHIN = 0.8  # seconds in which a worker is looked for that waits for the gateway
+TRIES, A_MOMENT = 3, 0.4  # how often more an act is tried that could not be done, and after how many seconds
 HEALED_WITHIN = 60.0  # seconds until all of the stage answers again
 
 
@@ -31,7 +32,7 @@ class Nemesis:
         self._stage = stage
         self._diary = diary
         self._order = count()
-        self._due: list[tuple[float, int, Callable[[], None]]] = []
+        self._due: list[tuple[float, int, int, Callable[[], None]]] = []  # when, in which order, tries left, what
         self._watched: list[tuple[Callable[[], bool], float, str, str]] = []
         self._stopped: dict[int, tuple[float, str, str]] = {}  # by pid: since when, kind, who
         self._is_down = False
@@ -49,9 +50,13 @@ class Nemesis:
     def step(self) -> None:
         """Do what is due, and note what has come to pass."""
         while self._due and self._due[0][0] <= self._elapsed:
-            # What the stage has no longer, or not yet again, cannot be broken.
-            with suppress(OSError, psutil.Error, psycopg.Error, AssertionError):
-                heapq.heappop(self._due)[2]()
+            _, _, tries, do = heapq.heappop(self._due)
+            try:
+                do()
+            except (OSError, psutil.Error, psycopg.Error, AssertionError):
+                # What the stage has no longer, or not yet again, cannot be broken; a moment later perhaps it can.
+                if tries:
+                    self._at(self._elapsed + A_MOMENT, do, tries - 1)
         for watched in list(self._watched):
             has_happened, at, kind, target = watched
             if has_happened():
@@ -82,8 +87,8 @@ class Nemesis:
     def _elapsed(self) -> float:
         return time.monotonic() - self._began
 
-    def _at(self, at: float, do: Callable[[], None]) -> None:
-        heapq.heappush(self._due, (at, next(self._order), do))
+    def _at(self, at: float, do: Callable[[], None], tries: int = TRIES) -> None:
+        heapq.heappush(self._due, (at, next(self._order), tries, do))
 
     def _note(self, at: float, kind: str, target: str, until: float | None = None) -> None:
         self._diary.write(Fault(at, until or time.time(), kind, target))
