@@ -244,11 +244,9 @@ class SqlStore(SqlDatabase):
         }
         before = self.find(asked.id) if self.reads_first or asked.id in self._repeated else None
         if before is None:
-            point = None if first is None else first.point
-            written = {"point": point} if first is None else _written(first)
-            verbs = ("claim",) if first is None else ("claim", "mark")
+            verbs, written = (("claim",), {"point": None}) if first is None else (("claim", "mark"), _written(first))
             if self._run_all(verbs, {"scope": asked.scope, **values, **written})[0]:
-                return Seen(1, None, point)
+                return Seen(1, None, written["point"])
             self._remember(asked.id)
             before = self.find(asked.id)
         if before is not None and not _may_be_had(before):

@@ -622,15 +622,7 @@ class SealsInAnotherTransaction(PhaseMutant):
 class FencesInAnotherTransaction(PhaseMutant):
     """The record is moved on before the work is done, whatever becomes of it."""
 
-    def fence(
-        self,
-        connection: sqlite3.Connection,
-        claim: Claim,
-        made: Checkpoint,
-        *,
-        idle: timedelta,
-        answered: Checkpoint | None = None,
-    ) -> None:
+    def fence(self, connection: sqlite3.Connection, claim: Claim, made: Checkpoint, **_: Any) -> None:
         if not self._run("fence", **self._marked(claim, made)):
             raise ClaimLost
         connection.execute("BEGIN IMMEDIATE")
@@ -640,15 +632,7 @@ class FencesInAnotherTransaction(PhaseMutant):
 class FencesByReading(PhaseMutant):
     """Whoever was the owner when it looked may go on, from anywhere."""
 
-    def fence(
-        self,
-        connection: sqlite3.Connection,
-        claim: Claim,
-        made: Checkpoint,
-        *,
-        idle: timedelta,
-        answered: Checkpoint | None = None,
-    ) -> None:
+    def fence(self, connection: sqlite3.Connection, claim: Claim, made: Checkpoint, **_: Any) -> None:
         self.stand(claim)
         connection.execute("BEGIN IMMEDIATE")
         connection.execute(self._statement("fence"), self._marked(claim, made))
@@ -658,15 +642,7 @@ class FencesByReading(PhaseMutant):
 class FencesEverybody(PhaseMutant):
     """A paused owner begins a phase and learns only at its end that it was in vain."""
 
-    def fence(
-        self,
-        connection: sqlite3.Connection,
-        claim: Claim,
-        made: Checkpoint,
-        *,
-        idle: timedelta,
-        answered: Checkpoint | None = None,
-    ) -> None:
+    def fence(self, connection: sqlite3.Connection, claim: Claim, made: Checkpoint, **_: Any) -> None:
         connection.execute("BEGIN IMMEDIATE")
         connection.execute(self._statement("fence"), self._marked(claim, made))
         connection.execute(f"SAVEPOINT {KEPT}")
