@@ -10,16 +10,25 @@ from functools import lru_cache
 from hashlib import sha256
 from time import monotonic
 from typing import Any, cast
+from weakref import WeakKeyDictionary
 
 from psycopg import Connection, OperationalError, abc, generators
 from psycopg.adapt import PyFormat, Transformer
-from psycopg.errors import Diagnostic, error_from_result
-from psycopg.pq import ExecStatus, Format
+from psycopg.errors import (
+    Diagnostic,
+    DuplicatePreparedStatement,
+    InvalidSqlStatementName,
+    error_from_result,
+)
+from psycopg.pq import ExecStatus, Format, TransactionStatus
 from psycopg.pq.abc import PGresult
 
 from flask_idempotency.stores.database import Message, Rows
 
 ANSWER_TIMEOUT = 5.0  # seconds: a dead server must become a 503 before the client gives up
+FORGOTTEN = (InvalidSqlStatementName, DuplicatePreparedStatement)  # or a pooler gave us another server's connection
+_LAST = "idempotency_last"
+_COMMIT: Message = ("COMMIT", {})
 
 Steps = Generator[Any, Any, list[PGresult]]
 
@@ -55,7 +64,7 @@ def converse(
 ) -> Replies:
     """Send all the statements, then wait for all the answers; *patience* is what the statements may wait themselves.
 
-    With *prepares*, for a store's own connection, the server keeps those that have parameters for the next time.
+    With *prepares*, the server keeps those that have parameters for the next time.
 
     Raises the first error that the server reports, after which the others were not carried out. Any other exception
     leaves the connection in the middle of something: close it.
@@ -81,6 +90,49 @@ def converse(
         if result.status not in (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK):
             raise error_from_result(result, encoding=connection.info.encoding)
     return Replies(connection, results, warnings)
+
+
+def open_with(connection: Connection[Any], messages: Sequence[Message], patience: float = 0) -> Replies:
+    """Send the first statements of a transaction on an app's connection: prepared, if that keeps what is prepared."""
+    if not _may_prepare(connection):
+        return converse(connection, messages, patience)
+    try:
+        return converse(connection, messages, patience, prepares=True)
+    except FORGOTTEN:
+        _stop_preparing(connection)
+        converse(connection, [("ROLLBACK", {})])
+        return converse(connection, messages, patience)
+
+
+def close_with(connection: Connection[Any], last: Message, before: Sequence[Message] = ()) -> Replies:
+    """Send the last statement of a transaction in the same way, and COMMIT; the work done so far is never at risk."""
+    if connection.pgconn.transaction_status != TransactionStatus.INTRANS or not _may_prepare(connection):
+        return converse(connection, [*before, last, _COMMIT])
+    try:
+        return converse(connection, [*before, (f"SAVEPOINT {_LAST}", {}), last, _COMMIT], prepares=True)
+    except FORGOTTEN:
+        _stop_preparing(connection)
+        return converse(connection, [(f"ROLLBACK TO SAVEPOINT {_LAST}", {}), last, _COMMIT])
+
+
+_PREPARED: WeakKeyDictionary[Connection[Any], set[bytes] | None] = WeakKeyDictionary()
+
+
+def _prepared(connection: Connection[Any]) -> set[bytes] | None:
+    """Give the names of the statements that the server keeps for this connection. None: it does not keep them."""
+    return _PREPARED.setdefault(connection, set())
+
+
+def _may_prepare(connection: Connection[Any]) -> bool:
+    """Say whether an app's connection may be taught: its own statements may be prepared, and it has never forgotten.
+
+    The app's driver lets everything that is prepared be forgotten after some rollbacks, and we are not told.
+    """
+    return connection.prepare_threshold is not None and _prepared(connection) is not None
+
+
+def _stop_preparing(connection: Connection[Any]) -> None:
+    _PREPARED[connection] = None
 
 
 @lru_cache(maxsize=256)  # a store has a few dozen statements
@@ -128,7 +180,7 @@ def _transformer(connection: Connection[Any]) -> abc.Transformer:
 def _is_new(connection: Connection[Any], message: Message) -> bool:
     """Say whether a statement has parameters and is not prepared on this connection yet."""
     _, names, name = _numbered(message[0])
-    return bool(names) and name not in cast(Bounded, connection).prepared
+    return bool(names) and name not in (_prepared(connection) or ())
 
 
 def _send_alone(connection: Connection[Any], messages: Sequence[Message], prepares: bool) -> Steps:
@@ -138,7 +190,7 @@ def _send_alone(connection: Connection[Any], messages: Sequence[Message], prepar
 
 def _send_all(connection: Connection[Any], messages: Sequence[Message], prepares: bool) -> Steps:
     pgconn = connection.pgconn
-    known = cast(Bounded, connection).prepared if prepares else set[bytes]()
+    known = _prepared(connection) if prepares else None
     awaited: list[bytes | None] = []  # the answers: to a statement, or to the preparation of the one of this name
     pgconn.enter_pipeline_mode()
     for message in messages:
@@ -149,7 +201,7 @@ def _send_all(connection: Connection[Any], messages: Sequence[Message], prepares
         _send(connection, *message, prepares)
         awaited.append(None)
     pgconn.pipeline_sync()
-    return _answers(connection, awaited, known)
+    return _answers(connection, awaited, known if known is not None else set())
 
 
 def _answers(connection: Connection[Any], awaited: Sequence[bytes | None], known: set[bytes]) -> Steps:
@@ -171,7 +223,6 @@ class Bounded(Connection[Any]):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self.prepared = set[bytes]()  # the names of the statements that the server keeps
         self.transformer: abc.Transformer = Transformer(self)
 
     def wait(self, gen: Any, *args: Any, **options: Any) -> Any:

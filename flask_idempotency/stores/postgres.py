@@ -1,6 +1,6 @@
 """Records in PostgreSQL, through psycopg. A verb is one statement and one commit; no session state stays behind."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import Any
@@ -26,7 +26,7 @@ from flask_idempotency.errors import (
     WorkRefused,
 )
 from flask_idempotency.stores.database import ConnectionLost, Fault, Message, Row, Rows, ThrownBack, first_line, log
-from flask_idempotency.stores.pipeline import Bounded, converse
+from flask_idempotency.stores.pipeline import Bounded, Replies, close_with, converse, open_with
 from flask_idempotency.stores.sql import ENDED_BY_STEP, ENTRY, KEPT, SqlStore
 
 CONNECT_TIMEOUT = 5  # seconds: a dead server must become a 503 before the client gives up
@@ -80,7 +80,8 @@ class PostgresStore(SqlStore):
         values = {"request": request, "record": record, "idle": _milliseconds(idle)}
         rest: list[Message] = [(self._statement("glance"), {"id": asked.id}), (f"SAVEPOINT {KEPT}", {})]
         take = [(self._statement("lock_late" if is_late else "lock"), values), *rest]
-        found = self._take(connection, asked, [begin, *self._wait(request, patience), *take], patience)
+        say = converse if is_open else open_with
+        found = self._take(connection, asked, [begin, *self._wait(request, patience), *take], patience, say)
         if found == Busy(None, timedelta(0)):
             # The two locks of a transaction that ends are not given back at one instant: ask again a moment later.
             take = [(self._statement("lock_late"), values), *rest]
@@ -98,11 +99,16 @@ class PostgresStore(SqlStore):
         ]
 
     def _take(
-        self, connection: Connection[Any], asked: Asked, messages: list[Message], patience: timedelta
+        self,
+        connection: Connection[Any],
+        asked: Asked,
+        messages: list[Message],
+        patience: timedelta,
+        say: Callable[[Connection[Any], Sequence[Message], float], Replies] = converse,
     ) -> Claim | Busy | Settled:
         """Try for the locks and look, and judge by both."""
         try:
-            replies, looked = converse(connection, messages, patience.total_seconds()), list[Row]()
+            replies, looked = say(connection, messages, patience.total_seconds()), list[Row]()
             if replies.rows(-2):
                 looked = converse(connection, [(self._statement("look"), {"id": asked.id})]).rows(0)
         except Error as error:
@@ -146,15 +152,15 @@ class PostgresStore(SqlStore):
     ) -> None:
         """Insert and commit in one round trip. Where a dead record is replaced, look first whether it still is one."""
         assert isinstance(claim.guard, Transaction), "a lease is completed, not finished"
-        messages: list[Message] = [_UNDO] if undo else []
-        messages.append(self._finished(claim, asked, answer, retention))
+        record, before = self._finished(claim, asked, answer, retention), [_UNDO] if undo else []
         try:
             if claim.guard.replaces:
                 forget: Message = (self._statement("forget"), {"id": claim.id, "token": claim.guard.token})
-                if not converse(connection, [*messages, forget]).rows(-2):
+                if not converse(connection, [*before, record, forget]).rows(-2):
                     raise ClaimLost
-                messages = []
-            replies = converse(connection, [*messages, ("COMMIT", {})])
+                replies = converse(connection, [("COMMIT", {})])
+            else:
+                replies = close_with(connection, record, before)
         except Error as error:
             raise self._refused(connection, error) from error
         if replies.warnings:
@@ -181,7 +187,7 @@ class PostgresStore(SqlStore):
             (f"SAVEPOINT {KEPT}", {}),
         ]
         try:
-            replies = converse(connection, messages, DOUBT_TIMEOUT.total_seconds())
+            replies = open_with(connection, messages, DOUBT_TIMEOUT.total_seconds())
         except Error as error:
             if self._fault(error) is Fault.LOST:
                 raise ConnectionLost(retry_after=1) from error
@@ -191,10 +197,9 @@ class PostgresStore(SqlStore):
 
     def seal(self, connection: Connection[Any], claim: Claim, made: Checkpoint, *, undo: bool = False) -> None:
         """Insert the checkpoint and commit, in one round trip."""
-        messages: list[Message] = [_UNDO] if undo else []
-        messages += [(self._statement("seal"), self._marked(claim, made)), ("COMMIT", {})]
+        checkpoint: Message = (self._statement("seal"), self._marked(claim, made))
         try:
-            replies = converse(connection, messages)
+            replies = close_with(connection, checkpoint, [_UNDO] if undo else [])
         except Error as error:
             if error.sqlstate in ("25P01", "3B001") or error.diag.column_name == "record_id":
                 raise IdempotencyError(ENDED_BY_STEP) from error  # no transaction, or another than the fenced one

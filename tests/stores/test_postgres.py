@@ -20,7 +20,7 @@ from flask_idempotency.stores import open_store
 from flask_idempotency.stores import postgres as module
 from flask_idempotency.stores.database import load_statement
 from flask_idempotency.stores.pipeline import converse
-from flask_idempotency.stores.postgres import PostgresStore, driver_of
+from flask_idempotency.stores.postgres import PostgresStore
 from flask_idempotency.testing import LEASE, MOMENT, RETENTION, make_asked
 from tests.fixtures.postgres import Postgres
 from tests.fixtures.processes import eventually, race
@@ -437,43 +437,6 @@ def test_a_key_that_comes_again_is_only_read(store: PostgresStore, monkeypatch: 
         replays.append(list(statements))
 
     assert replays == [["INSERT", "SELECT"], ["SELECT"], ["SELECT"]]
-
-
-# -- prepared statements ---------------------------------------------------------------------------------------------
-
-
-def prepared(session: psycopg.Connection[Any]) -> int:
-    """How many statements of ours a connection holds ready."""
-    (row,) = session.execute("SELECT count(*) FROM pg_prepared_statements WHERE name LIKE 'idempotency%'").fetchall()
-    return int(row[0])
-
-
-def test_the_store_s_own_connections_keep_its_statements_ready(store: PostgresStore):
-    store.complete(claimed(store.claim(make_asked(), LEASE)), DONE, RETENTION)
-
-    with closing(store._engine.raw_connection()) as connection:
-        assert prepared(driver_of(connection)) >= 2
-
-
-def test_a_store_goes_on_where_its_connection_forgets_what_was_prepared(postgres_store: PostgresStore):
-    store = open_store(plain(postgres_store))  # with one connection of its own
-    assert isinstance(store, PostgresStore)
-    store.claim(make_asked(), LEASE)
-    with closing(store._engine.raw_connection()) as connection:
-        driver_of(connection).execute("DEALLOCATE ALL")
-
-    found = store.claim(make_asked("order-2"), LEASE)
-    store.close()
-
-    assert isinstance(found, Claim)
-    assert not store._prepares
-
-
-def test_nothing_is_prepared_on_the_app_s_connections(store: PostgresStore, session: Any):
-    claim = claimed(store.enter(session, make_asked(), patience=timedelta(0), idle=LEASE))
-    store.finish(session, claim, make_asked(), DONE, RETENTION)
-
-    assert prepared(session) == 0
 
 
 # -- time ------------------------------------------------------------------------------------------------------------

@@ -21,20 +21,23 @@ __all__ = ["odd_store", "pooled_store"]
 
 
 class OnPostgres(KeyedTransactionContract):
+    prepare_threshold: int | None = 5  # psycopg's own: what an app's connections have if nobody says otherwise
+
     @pytest.fixture
     def let_pass(self, store: PostgresStore) -> Callable[..., None]:
         return SqlWorld(store).let_pass
 
     @pytest.fixture
     def connect(self, store: PostgresStore) -> Iterator[Callable[[], Any]]:
+        options = {"prepare_threshold": self.prepare_threshold}
         with ExitStack() as connections:
-            first = connections.enter_context(psycopg.connect(plain(store), prepare_threshold=None))
+            first = connections.enter_context(psycopg.connect(plain(store), **options))
             first.execute("CREATE TABLE IF NOT EXISTS work (name text)")
             first.execute("DELETE FROM work")
             first.commit()
 
             def connect() -> psycopg.Connection[Any]:
-                connection = connections.enter_context(closing(psycopg.connect(plain(store), prepare_threshold=None)))
+                connection = connections.enter_context(closing(psycopg.connect(plain(store), **options)))
                 # A server goes on for a moment after its client has left: the next test must not meet these locks.
                 connections.callback(lambda: None if connection.broken else connection.rollback())
                 return connection
@@ -50,6 +53,8 @@ class TestPostgres(OnPostgres):
 
 
 class TestPostgresUnderARoleOfOddHabits(OnPostgres):
+    prepare_threshold = None
+
     @pytest.fixture
     def store(self, odd_store: PostgresStore) -> PostgresStore:
         SqlWorld(odd_store).clear()
@@ -58,10 +63,19 @@ class TestPostgresUnderARoleOfOddHabits(OnPostgres):
 
 @needs(PGBOUNCER, "pgbouncer")
 class TestPostgresBehindPgbouncer(OnPostgres):
+    prepare_threshold = None
+
     @pytest.fixture
     def store(self, pooled_store: PostgresStore) -> PostgresStore:
         SqlWorld(pooled_store).clear()
         return pooled_store
+
+
+@needs(PGBOUNCER, "pgbouncer")
+class TestPostgresBehindPgbouncerOfWhichTheAppDoesNotKnow(TestPostgresBehindPgbouncer):
+    """What was prepared is on another server, or the name is taken there: then it is sent as it stands."""
+
+    prepare_threshold = 5
 
 
 class TestSqlite(TransactionContract):

@@ -575,3 +575,28 @@ def test_what_is_done_after_the_commit_may_use_the_session(shop):
 
     assert shop.notes == ["one", "a job"]
     assert shop.engine.pool.checkedout() == 0
+
+
+# -- what the driver prepares ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("forgets", [{1}, {2}, {1, 2, 3}], ids=str)
+def test_a_view_whose_driver_forgets_what_was_prepared_is_answered_like_any_other(shop, forgets):
+    runs = count(1)
+
+    def view():
+        if next(runs) in forgets:
+            nested = shop.db.session.begin_nested()
+            for n in range(8):  # enough for psycopg to prepare it
+                shop.db.session.execute(text("SELECT :n"), {"n": n})
+            nested.rollback()  # after which it has the server forget everything, ours too
+        add(shop, "one")
+        return "made", 201
+
+    shop.serve(view)
+
+    answers = [shop.send(key=f"order-{n}") for n in range(3)]
+
+    assert [each.status_code for each in answers] == [201, 201, 201]
+    assert shop.notes == ["one"] * 3
+    assert shop.records == 3
