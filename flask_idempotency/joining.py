@@ -7,14 +7,14 @@ from weakref import WeakKeyDictionary
 
 from flask import has_request_context, request
 from flask.globals import app_ctx
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection, Engine, event
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import PoolProxiedConnection
 
 from flask_idempotency.errors import IdempotencyError, StoreUnavailable
 from flask_idempotency.http import exchange
-from flask_idempotency.joint import Joint
+from flask_idempotency.joint import Face, Joint
 from flask_idempotency.state import Database, State, session_factory
 from flask_idempotency.stores import TransactionalStore
 
@@ -31,7 +31,8 @@ class Work:
         self._joint.ignores_begin = bool(self._engine.dispatch.begin)
         self._sessions: WeakKeyDictionary[Session, Connection] = WeakKeyDictionary()
         self._is_open = True
-        self._put_joint_under_connection()
+        self._face = Face(self._joint)
+        self._put_under_connection()
         _OPEN.add(id(self))
 
     # -- what the view's sessions see --------------------------------------------------------------------------------
@@ -47,23 +48,23 @@ class Work:
             return known
         if self._context is not app_ctx._get_current_object():  # type: ignore[attr-defined]  # as above
             return bind  # a request inside this one, or a thread that was given a copy of its context
-        return self._join(session, self._idle_connection())
+        return self._join(session, self._free_connection())
 
     def _join(self, session: Session, connection: Connection) -> Connection:
         session.idempotency_work = self  # type: ignore[attr-defined]  # only sessions that can be joined come here
         self._sessions[session] = connection
         return connection
 
-    def _idle_connection(self) -> Connection:
-        """Give the one connection, opened again if its session has closed it; or if a session is at it, another."""
+    def _free_connection(self) -> Connection:
+        """Give the one connection, opened again if its session has closed it; or if a session has it, another."""
         if self._connection.closed:
-            self._put_joint_under_connection()
-        if self._connection.in_transaction():
-            return Connection(self._engine, connection=cast(Any, self._joint))
+            self._put_under_connection()
+        elif self._connection in self._sessions.values():
+            return Connection(self._engine, connection=cast(Any, Face(self._joint)))
         return self._connection
 
-    def _put_joint_under_connection(self) -> None:
-        self._connection._dbapi_connection = self._joint  # type: ignore[assignment]  # there is no other way in
+    def _put_under_connection(self) -> None:
+        self._connection._dbapi_connection = self._face  # type: ignore[assignment]  # there is no other way in
 
     @contextmanager
     def refreshing(self, is_so: bool) -> Iterator[None]:
@@ -83,18 +84,23 @@ class Work:
     # -- how it ends -------------------------------------------------------------------------------------------------
 
     def _part(self) -> None:
-        """Let the sessions go, as the end of a request does: what they have not committed is undone."""
+        """Let the sessions go, as the end of a request does: what they have not committed is undone.
+
+        Raises WorkRefused if that cannot be told from what they have.
+        """
         self._is_open = False
         _OPEN.discard(id(self))
-        for session in list(self._sessions):
+        self._joint.is_ending = True
+        for session, connection in list(self._sessions.items()):
             session.idempotency_work = None  # type: ignore[attr-defined]  # as above
             transaction = session.get_transaction()
             if transaction is None:
                 continue
-            if self._joint.is_used:
+            if self._joint.is_at_work(_face_of(connection)):
                 session.rollback()
             else:
                 transaction.close()  # it has only read objects again; they stay as they are
+        self._joint.end()
 
 
 class Joining:
@@ -124,9 +130,21 @@ class Joining:
 def join(database: Database, store: TransactionalStore) -> None:
     """Let the sessions that an app makes from now on be joined to the work of a request."""
     store.watch(database.engine)
+    event.listen(database.engine, "before_cursor_execute", _see)
     factory = session_factory(database)
     if not issubclass(factory.class_, Joining):
         factory.class_ = type(factory.class_.__name__, (Joining, factory.class_), {})
+
+
+def _see(connection: Connection, _cursor: object, statement: str, *_: object) -> None:
+    """Let the work know what kind of statement comes."""
+    face = _face_of(connection)
+    if isinstance(face, Face):
+        face.joint.see(statement)
+
+
+def _face_of(connection: Connection) -> Any:
+    return connection._dbapi_connection
 
 
 _OPEN: set[int] = set()  # the ids of open works: where there is none, as in most apps most of the time, nobody looks

@@ -101,7 +101,8 @@ class Entered(Work):
         self.claim = claim
         self._policy, self._asked = policy, asked
         assert isinstance(claim.guard, Transaction), "this guard gives no other"
-        self._joint.is_used = claim.guard.has_past
+        if claim.guard.has_past:
+            self._joint.begin(self._face)
         if session is not None:
             self._join(session, connection)
 

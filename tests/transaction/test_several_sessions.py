@@ -1,0 +1,238 @@
+"""Several sessions in one request, and work on the driver's own connection: one transaction, nothing mixed up."""
+
+import pytest
+from sqlalchemy import func, select
+
+from flask_idempotency import idempotent, phase
+
+
+def add(shop, session, note):
+    """Write an order down, and leave it uncommitted."""
+    session.add(shop.db.Order(note=note))
+    session.flush()
+
+
+def read(shop, session):
+    """Look something up."""
+    return session.scalar(select(func.count()).select_from(shop.db.Order))
+
+
+def writes_raw(shop, note):
+    """Write an order on the driver's own connection, as COPY and the like are done."""
+    driver = shop.db.session.connection().connection.driver_connection
+    driver.cursor().execute(f"INSERT INTO orders (note) VALUES ('{note}')")
+
+
+def looks_up_in_between(shop, mine, other):
+    add(shop, mine, "mine")
+    read(shop, other)
+    other.close()
+    mine.commit()
+
+
+def looks_up_before_and_closes_late(shop, mine, other):
+    read(shop, other)
+    add(shop, mine, "mine")
+    other.close()
+    mine.commit()
+
+
+def looks_up_again_and_again(shop, mine, other):
+    read(shop, other)
+    add(shop, mine, "mine")
+    read(shop, other)
+    add(shop, mine, "more")
+    other.close()
+    mine.commit()
+
+
+def tries_something_in_vain(shop, mine, other):
+    add(shop, mine, "mine")
+    add(shop, other, "in vain")
+    other.rollback()
+    add(shop, mine, "more")
+    mine.commit()
+
+
+def tries_in_vain_while_the_other_has_read(shop, mine, other):
+    read(shop, other)
+    add(shop, mine, "in vain")
+    read(shop, other)
+    mine.rollback()
+    add(shop, mine, "mine")
+    mine.commit()
+    other.close()
+
+
+def gives_up_while_the_other_has_read(shop, mine, other):
+    add(shop, mine, "in vain")
+    read(shop, other)
+    mine.rollback()
+    other.close()
+
+
+def writes_in_turn(shop, mine, other):
+    add(shop, mine, "mine")
+    mine.commit()
+    add(shop, other, "the other's")
+    other.commit()
+    add(shop, mine, "in vain")
+    mine.rollback()
+
+
+def has_a_third(shop, mine, other):
+    add(shop, mine, "mine")
+    add(shop, other, "in vain")
+    with shop.db.session.session_factory() as third:
+        add(shop, third, "in vain too")
+    other.rollback()
+    mine.commit()
+
+
+def goes_on_after_the_end_of_the_other(shop, mine, other):
+    add(shop, other, "the other's")
+    other.commit()
+    other.close()
+    add(shop, mine, "in vain")
+    with shop.db.session.session_factory() as third:
+        read(shop, third)
+    mine.rollback()
+
+
+STORIES = [
+    looks_up_in_between,
+    looks_up_before_and_closes_late,
+    looks_up_again_and_again,
+    tries_something_in_vain,
+    tries_in_vain_while_the_other_has_read,
+    gives_up_while_the_other_has_read,
+    writes_in_turn,
+    has_a_third,
+    goes_on_after_the_end_of_the_other,
+]
+WITHOUT_MINE = [gives_up_while_the_other_has_read, goes_on_after_the_end_of_the_other]
+stories = pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)
+
+
+def tell(shop, story):
+    """Serve a view that uses two sessions."""
+
+    def view():
+        story(shop, shop.db.session(), shop.db.session.session_factory())
+        return "made", 201
+
+    return view
+
+
+@stories
+def test_a_request_with_two_sessions_leaves_the_same_rows_with_and_without_a_key(make_postgres_shop, story):
+    shop = make_postgres_shop()  # on SQLite two sessions without a key would wait for each other
+    shop.begin()
+    shop.serve(tell(shop, story))
+
+    shop.send(key=None)
+    unprotected, rest = shop.notes, len(shop.notes)
+    answer = shop.send()
+
+    assert answer.status_code == 201
+    assert shop.notes[rest:] == unprotected
+
+
+@stories
+def test_two_sessions_of_a_request_are_told_apart_on_either_database(shop, story):
+    shop.serve(tell(shop, story))
+
+    answer = shop.send()
+
+    assert answer.status_code == 201
+    assert not [note for note in shop.notes if "in vain" in note]
+    assert ("mine" in shop.notes) == (
+        story not in (gives_up_while_the_other_has_read, goes_on_after_the_end_of_the_other)
+    )
+
+
+def test_writes_of_two_sessions_that_cannot_be_told_apart_are_refused_as_a_whole(shop, caplog):
+    def story(shop, mine, other):
+        add(shop, mine, "mine")
+        add(shop, other, "the other's")
+        add(shop, mine, "more")
+        other.rollback()
+        mine.commit()
+
+    shop.serve(tell(shop, story))
+
+    answer = shop.send()
+
+    assert answer.status_code == 500
+    assert shop.notes == []
+    assert shop.records == 0
+    assert "A session was rolled back after another had written between its writes" in caplog.text
+
+
+def test_whoever_read_first_and_closes_late_is_no_reason_to_refuse_what_others_wrote_in_a_phase(shop):
+    def step():
+        with shop.db.session.session_factory() as other:
+            read(shop, other)
+            add(shop, shop.db.session, "mine")
+        return 1
+
+    @idempotent(required=True, guard="lease")
+    def view():
+        phase("placed", step)
+        return "made", 201
+
+    shop.serve(view)
+
+    answer = shop.send()
+
+    assert answer.status_code == 201
+    assert shop.notes == ["mine"]
+
+
+def test_what_both_have_left_uncommitted_is_undone(shop):
+    def story(shop, mine, other):
+        add(shop, mine, "mine")
+        add(shop, other, "the other's")
+        add(shop, mine, "more")
+
+    shop.serve(tell(shop, story))
+
+    answer = shop.send()
+
+    assert answer.status_code == 201
+    assert shop.notes == []
+
+
+# -- the driver's own connection ---------------------------------------------------------------------------------------
+
+
+def rolls_back(shop):
+    writes_raw(shop, "raw")
+    shop.db.session.rollback()
+
+
+def commits_after_a_rollback(shop):
+    add(shop, shop.db.session, "in vain")
+    shop.db.session.rollback()
+    writes_raw(shop, "raw")
+    shop.db.session.commit()
+
+
+def forgets_to_commit(shop):
+    writes_raw(shop, "raw")
+
+
+@pytest.mark.parametrize(
+    ("act", "left"), [(rolls_back, []), (commits_after_a_rollback, ["raw"]), (forgets_to_commit, [])]
+)
+def test_work_on_the_driver_s_own_connection_ends_as_the_session_ends_it(shop, act, left):
+    def view():
+        act(shop)
+        return "made", 201
+
+    shop.serve(view)
+
+    answer = shop.send()
+
+    assert answer.status_code == 201
+    assert shop.notes == left
