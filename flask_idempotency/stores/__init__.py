@@ -53,7 +53,10 @@ class Store(Protocol):
         """
 
     def renew(self, claim: Claim, lease: timedelta) -> None:
-        """Let the lease run from now on. Raises ClaimLost if somebody took over."""
+        """Let the lease run from now on. Raises ClaimLost if somebody took over.
+
+        A record that an open phase holds is not waited for, where that can be told: its lease does not pass.
+        """
 
     def complete(self, claim: Claim, answer: Answer, retention: timedelta) -> None:
         """Finish the record, once; a lease that has passed is no obstacle. Retention counts from here.
@@ -157,6 +160,7 @@ class TransactionalStore(Store, Protocol):
     def seal(self, connection: Any, claim: Claim, made: Checkpoint, *, undo: bool = False) -> None:
         """Add the checkpoint of a phase and commit, after an ``undo`` if one is due.
 
+        However long it took, a lease that ran at the ``fence`` runs at the end: nobody could renew it meanwhile.
         Raises, after which nothing of the phase is left, ThrownBack, StoreUnavailable, or WorkRefused if the database
         will not commit it. Raises OutcomeUnknown if it cannot be told; then ``stand`` can.
         """

@@ -2,10 +2,11 @@
 
 import os
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from threading import Event, RLock, get_ident
 from time import monotonic
 from typing import Any
 from weakref import WeakSet
@@ -18,12 +19,20 @@ from sqlalchemy.pool import PoolProxiedConnection
 from flask_idempotency.core.checkpoint import Checkpoint
 from flask_idempotency.core.record import Asked, Busy, Claim, Record, Settled, Transaction
 from flask_idempotency.core.snapshot import Answer
-from flask_idempotency.errors import ClaimLost, ConfigError, IdempotencyError, OutcomeUnknown, WorkRefused
-from flask_idempotency.stores.database import Fault, Message, Rows, first_line, log
+from flask_idempotency.errors import (
+    ClaimLost,
+    ConfigError,
+    IdempotencyError,
+    OutcomeUnknown,
+    StoreUnavailable,
+    WorkRefused,
+)
+from flask_idempotency.stores.database import Fault, Message, Rows, T, first_line, log
 from flask_idempotency.stores.memory import MemoryStore
 from flask_idempotency.stores.sql import ENDED_BY_STEP, KEPT, TABLES, SqlStore
 
 BUSY_TIMEOUT = timedelta(seconds=5)  # one writer at a time: so long for the writers before us, then 503
+FORK_TIMEOUT = 1.0  # seconds: what takes longer waits for a writer, and holds none of the locks that matter
 OLDEST = (3, 35)  # the first with RETURNING
 _ADVICE = "name a file that the app may write in IDEMPOTENCY_STORE."
 
@@ -60,6 +69,21 @@ class SqliteStore(SqlStore):
         self.check()
         if len(self._columns()) < len(TABLES):
             self.create()
+
+    def renew(self, claim: Claim, lease: timedelta) -> None:
+        """Let the lease run from now on. A writer that takes too long is not worth a word: it may be our own phase."""
+        values = {"id": claim.id, "token": claim.guard.token, "lease": self._from_duration(lease)}
+
+        def send(connection: PoolProxiedConnection) -> Rows:
+            try:
+                return self._execute(connection, [(self._statement("renew"), values)])[0]
+            except sqlite3.OperationalError as error:
+                if not error.sqlite_errorname.startswith("SQLITE_BUSY"):
+                    raise
+                raise StoreUnavailable(retry_after=1) from error
+
+        if not self._with_connection(send):
+            raise ClaimLost
 
     # -- the app's own transaction -----------------------------------------------------------------------------------
 
@@ -145,7 +169,7 @@ class SqliteStore(SqlStore):
         """Wait for the one writer there is, and then move the record on."""
         try:
             connection.execute("BEGIN IMMEDIATE")
-            if not connection.execute(self._statement("fence"), self._marked(claim, made)).fetchall():
+            if not connection.execute(self._statement("fence_step"), self._marked(claim, made)).fetchall():
                 raise ClaimLost
             for statement, values in self._answered(claim, made, answered):
                 connection.execute(statement, values).fetchall()
@@ -162,7 +186,8 @@ class SqliteStore(SqlStore):
                 connection.execute(f"RELEASE {KEPT}")
             except sqlite3.OperationalError as error:
                 raise IdempotencyError(ENDED_BY_STEP) from error
-            connection.execute(self._statement("seal"), self._marked(claim, made))
+            for verb in ("seal", "prolong"):
+                connection.execute(self._statement(verb), self._marked(claim, made)).fetchall()
             connection.execute("COMMIT")
 
     def watch(self, engine: Engine) -> None:
@@ -201,6 +226,15 @@ class SqliteStore(SqlStore):
         connection.execute("BEGIN IMMEDIATE")
 
     # -- SQLite's words ----------------------------------------------------------------------------------------------
+
+    def _with_connection(self, act: Callable[[PoolProxiedConnection], T]) -> T:
+        thread = get_ident()
+        with _GATE:
+            _INSIDE.add(thread)
+        try:
+            return super()._with_connection(act)
+        finally:
+            _INSIDE.discard(thread)
 
     def _execute(self, connection: PoolProxiedConnection, messages: Sequence[Message]) -> list[Rows]:
         cursor = connection.cursor()
@@ -302,15 +336,28 @@ def _forget_changes(connection: sqlite3.Connection, *_: object) -> None:
     _CHANGES.pop(id(connection), None)
 
 
-def _close_before_fork() -> None:
-    """Let no child inherit a connection: SQLite's locks stay with the parent, but the child believes that it has them.
+def _prepare_fork() -> None:
+    """Let no child inherit a connection, nor a lock inside of SQLite that a thread of its parent holds.
 
-    It would go on writing to a log that its parent, as the last to close the file, has folded up and removed.
+    SQLite's locks on the file stay with the parent, but the child believes that it has them: it would go on writing to
+    a log that its parent, as the last to close the file, has folded up and removed. And for the locks of its memory,
+    copied while another thread has them, the child would wait for ever.
     """
+    _GATE.acquire()
+    deadline, pause = monotonic() + FORK_TIMEOUT, Event()
+    while _INSIDE - {get_ident()} and monotonic() < deadline:
+        pause.wait(0.001)
     for store in list(_STORES):
         store.close()
 
 
+def _begin_child() -> None:
+    _INSIDE.clear()
+    _GATE.release()
+
+
 _STORES: WeakSet[SqliteStore] = WeakSet()
 _CHANGES: dict[int, int] = {}  # by the id of an app's connection, as long as it is out of its pool
-os.register_at_fork(before=_close_before_fork)
+_GATE = RLock()  # a fork holds it, and nobody begins a statement meanwhile
+_INSIDE: set[int] = set()  # the threads that have begun one
+os.register_at_fork(before=_prepare_fork, after_in_parent=_GATE.release, after_in_child=_begin_child)

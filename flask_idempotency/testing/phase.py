@@ -1,14 +1,17 @@
 """A phase is a transaction on the app's own database that moves the record on: both are committed, or neither."""
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
+from threading import Event
+from time import monotonic
 from typing import Any
 
 import pytest
 
 from flask_idempotency.core.checkpoint import Checkpoint, Progress
-from flask_idempotency.core.record import Claim
+from flask_idempotency.core.record import Busy, Claim
 from flask_idempotency.errors import ClaimLost, IdempotencyError, OutcomeUnknown
 from flask_idempotency.stores import TransactionalStore
 from flask_idempotency.testing.acting import (
@@ -29,6 +32,7 @@ _PLACED, _PAID = make_phase("placed", 1, '{"order":1}'), make_phase("paid", 2)
 _SENT = make_effect(Progress.SENT, position=2)
 _ANSWERED = make_effect(Progress.DONE, position=2, result='{"charge":1}')
 _SETTLED = make_phase("settled", 3)
+_SHORT = timedelta(seconds=1)  # a lease that is waited for: time cannot be moved under an open transaction
 
 
 class Phases:
@@ -294,6 +298,34 @@ class Phases:
 
         assert done(connect()) == ["after", "finished"]
 
+    # -- the lease ---------------------------------------------------------------------------------------------------
+
+    def test_a_phase_longer_than_its_lease_leaves_its_owner_the_claim(
+        self, store: TransactionalStore, connect: Connect
+    ) -> None:
+        """The lease stands still meanwhile: others find that it is busy, and its owner goes on."""
+        claim, connection = claimed(store.claim(make_asked(), _SHORT)), connect()
+        store.fence(connection, claim, _PLACED, idle=LEASE)
+        _wait_until(lambda: lease_of(store).lease_left <= timedelta(0))
+
+        store.seal(connection, claim, _PLACED)
+
+        assert isinstance(store.claim(make_asked(), LEASE), Busy)
+        _carry_out(store, connection, replace(claim, point=_PLACED.point), _PAID, "finished")
+        assert progress_of(store) == [_PLACED, _PAID]
+
+    def test_a_phase_leaves_as_much_of_the_lease_as_there_was(
+        self, store: TransactionalStore, connect: Connect, let_pass: LetPass
+    ) -> None:
+        """Not more: an owner that dies after it blocks its key no longer than any other."""
+        claim = begin(store)
+        let_pass(MOMENT * 2)
+        before = lease_of(store).lease_left
+
+        _carry_out(store, connect(), claim, _PLACED, "finished")
+
+        assert before - MOMENT < lease_of(store).lease_left < before + MOMENT
+
     # -- a step that ends the transaction ----------------------------------------------------------------------------
 
     @pytest.mark.parametrize("undo", [False, True])
@@ -459,6 +491,34 @@ class KeyedPhases:
         assert done(connect()) == []
         _is_fenced_off(store, connection, late, _PLACED)
 
+    def test_a_takeover_that_waits_for_an_open_phase_finds_the_lease_that_stood_still(
+        self, store: TransactionalStore, connect: Connect
+    ) -> None:
+        """However long the phase took: its owner is alive."""
+        claim, connection = claimed(store.claim(make_asked(), _SHORT)), connect()
+        store.fence(connection, claim, _PLACED, idle=LEASE)
+        _wait_until(lambda: lease_of(store).lease_left <= timedelta(0))
+        with ThreadPoolExecutor(1) as threads:
+            waiting = threads.submit(store.claim, make_asked(), LEASE)
+            _let_wait(waiting)
+            store.seal(connection, claim, _PLACED)
+
+            found = waiting.result(PATIENCE.total_seconds())
+
+        assert isinstance(found, Busy)
+        assert lease_of(store).token == claim.guard.token
+
+    def test_a_renewal_does_not_wait_for_an_open_phase(self, store: TransactionalStore, connect: Connect) -> None:
+        """Nor is the claim lost: whoever renews has the leases of others to renew as well."""
+        claim, connection = begin(store), connect()
+        store.fence(connection, claim, _PLACED, idle=LEASE)
+        with ThreadPoolExecutor(1) as threads:
+            threads.submit(store.renew, claim, LEASE).result(PATIENCE.total_seconds())
+
+        store.seal(connection, claim, _PLACED)
+
+        assert progress_of(store) == [_PLACED]
+
     def test_a_doubt_is_waited_for(self, store: TransactionalStore, connect: Connect) -> None:
         """A plain look would say that nothing happened, and a moment later it has."""
         claim, connection = begin(store), connect()
@@ -524,6 +584,13 @@ def _is_fenced_off(store: TransactionalStore, connection: Any, claim: Claim, mad
         store.fence(connection, claim, made, idle=LEASE)
     connection.rollback()
     assert everything_in(store) == before
+
+
+def _wait_until(is_so: Callable[[], bool]) -> None:
+    deadline, pause = monotonic() + PATIENCE.total_seconds(), Event()
+    while not is_so():
+        assert monotonic() < deadline, "it never came to that"
+        pause.wait(0.02)
 
 
 def _let_wait(waiting: Any) -> None:

@@ -84,12 +84,13 @@ WHOSEVER_IT_IS = "ON CONFLICT (record_id, name) DO UPDATE SET result = excluded.
 def no_fence(bed: Bed) -> None:
     """Whoever thinks that a lease is long enough, and has not met a worker that slept through its own."""
     for technology, ours_at in OURS_AT.items():
-        bed.reword(technology, "fence", f"{ours_at}:previous", "")
+        for verb in ("fence", "fence_step"):
+            bed.reword(technology, verb, f"{ours_at}:previous", "")
         bed.reword(technology, "complete", f"{ours_at}:point", "")
         bed.reword(technology, "mark", OURS, "")
         bed.reword(technology, "seal", OURS, "")
         _write_over_checkpoints(bed, technology)
-    bed.reword("postgres", "fence_step", f"{OURS_AT['postgres']}:previous", "")
+    bed.reword("sqlite", "prolong", OURS, "")
 
 
 def _write_over_checkpoints(bed: Bed, technology: str) -> None:

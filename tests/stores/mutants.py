@@ -623,7 +623,7 @@ class FencesInAnotherTransaction(PhaseMutant):
     """The record is moved on before the work is done, whatever becomes of it."""
 
     def fence(self, connection: sqlite3.Connection, claim: Claim, made: Checkpoint, **_: Any) -> None:
-        if not self._run("fence", **self._marked(claim, made)):
+        if not self._run("fence_step", **self._marked(claim, made)):
             raise ClaimLost
         connection.execute("BEGIN IMMEDIATE")
         connection.execute(f"SAVEPOINT {KEPT}")
@@ -635,7 +635,7 @@ class FencesByReading(PhaseMutant):
     def fence(self, connection: sqlite3.Connection, claim: Claim, made: Checkpoint, **_: Any) -> None:
         self.stand(claim)
         connection.execute("BEGIN IMMEDIATE")
-        connection.execute(self._statement("fence"), self._marked(claim, made))
+        connection.execute(self._statement("fence_step"), self._marked(claim, made))
         connection.execute(f"SAVEPOINT {KEPT}")
 
 
@@ -644,8 +644,23 @@ class FencesEverybody(PhaseMutant):
 
     def fence(self, connection: sqlite3.Connection, claim: Claim, made: Checkpoint, **_: Any) -> None:
         connection.execute("BEGIN IMMEDIATE")
-        connection.execute(self._statement("fence"), self._marked(claim, made))
+        connection.execute(self._statement("fence_step"), self._marked(claim, made))
         connection.execute(f"SAVEPOINT {KEPT}")
+
+
+class LetsTheLeasePassInAPhase(PhaseMutant):
+    """An owner that was at its work all the time is overtaken at the end of it."""
+
+    changes = (
+        ("fence_step", f", lease_until = lease_until - {NOW}", ""),
+        ("prolong", f"lease_until = lease_until + {NOW}", "lease_until = lease_until"),
+    )
+
+
+class LengthensTheLeaseByAPhase(PhaseMutant):
+    """An owner that dies after a phase blocks its key for longer than a lease."""
+
+    changes = (("prolong", f"+ {NOW}", f"+ {NOW} + 90"),)
 
 
 class ForgetsTheAnswer(PhaseMutant):
@@ -706,7 +721,7 @@ class AnswersForEverybody(PhaseMutant):
         connection.execute("BEGIN IMMEDIATE")
         for statement, values in self._answered(claim, made, answered):
             connection.execute(statement, values)
-        if not connection.execute(self._statement("fence"), self._marked(claim, made)).fetchall():
+        if not connection.execute(self._statement("fence_step"), self._marked(claim, made)).fetchall():
             raise ClaimLost
         connection.execute(f"SAVEPOINT {KEPT}")
 

@@ -7,13 +7,16 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 
-from flask_idempotency.core.record import Busy, Claim, Finished, Record, Running, Settled
+from flask_idempotency.core.checkpoint import Checkpoint, Kind, Progress
+from flask_idempotency.core.record import Busy, Claim, Finished, Quarantined, Record, Running, Settled
 from flask_idempotency.core.snapshot import Snapshot
 from flask_idempotency.errors import ClaimLost, ConfigError, OutcomeUnknown, StoreUnavailable
 from flask_idempotency.stores import open_store, pipeline
@@ -32,6 +35,7 @@ OTHER = Snapshot(200, (), b"another answer")
 # What only the statement of this verb says.
 CLAIM, TAKE_OVER, COMPLETE = map(sent, ("claim", "take_over", "complete"))
 RENEW, RELEASE, FIND, REAP = map(sent, ("renew", "release", "find", "reap"))
+RESOLVE, REOPEN = map(sent, ("resolve", "reopen"))
 
 
 @pytest.fixture
@@ -216,6 +220,124 @@ def test_a_reaping_in_doubt_is_sent_again(remote: PostgresStore, direct: Postgre
 
     assert cut.wait(5)
     assert direct.browse() == []
+
+
+@pytest.fixture
+def doubtful(direct: PostgresStore) -> Checkpoint:
+    """An effect in doubt, on a record that was given to a person."""
+    effect = Checkpoint("charge", Kind.EFFECT, 1, Progress.SENT)
+    direct.quarantine(direct.checkpoint(claimed(direct.claim(make_asked(), LEASE)), effect), "nobody knows")
+    return effect
+
+
+def progress_in(store: PostgresStore) -> list[Checkpoint]:
+    return [replace(each, age=timedelta(0)) for each in store.checkpoints(make_asked().id)]
+
+
+@pytest.mark.usefixtures("doubtful")
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_person_whose_answer_was_in_doubt_is_told_that_it_is_given(
+    remote: PostgresStore, direct: PostgresStore, proxy: Proxy, moment: str
+):
+    cut = proxy.cut_after(RESOLVE) if moment == "after" else proxy.cut_before(RESOLVE)
+
+    told = remote.resolve(make_asked().id, DONE, RETENTION, "answered by ada")
+
+    assert cut.wait(5)
+    assert told
+    assert finished_in(direct).answer == DONE
+    assert (record_in(direct).reason or "").count("answered by ada") == 1
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_person_whose_reopening_was_in_doubt_is_told_that_it_is_done(
+    remote: PostgresStore, direct: PostgresStore, proxy: Proxy, doubtful: Checkpoint, moment: str
+):
+    cut = proxy.cut_after(REOPEN) if moment == "after" else proxy.cut_before(REOPEN)
+
+    told = remote.reopen(make_asked().id, "reopened by ada", [("charge", '"no"')])
+
+    assert cut.wait(5)
+    assert told
+    assert running_in(direct).token is None
+    assert progress_in(direct) == [replace(doubtful, state=Progress.VOID, generation=2, result='"no"')]
+    assert (record_in(direct).reason or "").count("reopened by ada") == 1
+
+
+@pytest.mark.usefixtures("doubtful")
+def test_a_person_whose_reopening_was_in_doubt_is_told_so_though_somebody_goes_on_already(
+    remote: PostgresStore, direct: PostgresStore, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+):
+    cut = proxy.cut_after(REOPEN)
+    dispose = remote._engine.dispose  # what follows on a lost connection
+
+    def go_on() -> None:
+        dispose()
+        claim = claimed(direct.claim(make_asked(), LEASE))
+        direct.note(claim, "a deploy was under way")
+
+    monkeypatch.setattr(remote._engine, "dispose", go_on)
+    told = remote.reopen(make_asked().id, "reopened by ada", [("charge", '"no"')])
+    monkeypatch.undo()
+
+    assert cut.wait(5)
+    assert told
+
+
+@pytest.mark.usefixtures("doubtful")
+@pytest.mark.parametrize("verb", ["resolve", "reopen"])
+def test_a_person_who_comes_too_late_is_told_so_though_the_network_broke(
+    remote: PostgresStore, direct: PostgresStore, proxy: Proxy, monkeypatch: pytest.MonkeyPatch, verb: str
+):
+    cut = proxy.cut_before(sent(verb))
+    dispose = remote._engine.dispose  # what follows on a lost connection
+
+    def be_faster() -> None:
+        dispose()
+        assert direct.reopen(make_asked().id, "reopened by grace")
+
+    monkeypatch.setattr(remote._engine, "dispose", be_faster)
+    told = (
+        remote.resolve(make_asked().id, DONE, RETENTION, "answered by ada")
+        if verb == "resolve"
+        else remote.reopen(make_asked().id, "reopened by ada")
+    )
+    monkeypatch.undo()
+
+    assert cut.wait(5)
+    assert not told
+
+
+def test_a_reopening_that_fails_refutes_nothing(
+    remote: PostgresStore, direct: PostgresStore, proxy: Proxy, doubtful: Checkpoint
+):
+    cuts = [proxy.cut_before(REOPEN) for _ in range(3)]
+
+    with pytest.raises(StoreUnavailable):
+        remote.reopen(make_asked().id, "reopened by ada", [("charge", '"no"')])
+
+    assert all(cut.wait(5) for cut in cuts)
+    assert isinstance(record_in(direct).condition, Quarantined)
+    assert progress_in(direct) == [doubtful]
+
+
+def test_a_person_who_comes_a_moment_too_late_refutes_nothing(direct: PostgresStore, doubtful: Checkpoint):
+    def reopen() -> bool:
+        return direct.reopen(make_asked().id, "reopened by ada", [("charge", '"no"')])
+
+    with psycopg.connect(plain(direct)) as rival:
+        rival.execute("UPDATE idempotency_record SET state = 'running', token = NULL, lease_until = clock_timestamp()")
+        with meanwhile(reopen) as told:
+            eventually(lambda: waiting_for_locks(rival) or told, what="somebody who waits")
+            rival.commit()
+
+    assert told == [False]
+    assert progress_in(direct) == [doubtful]
+
+
+def waiting_for_locks(connection: psycopg.Connection[Any]) -> bool:
+    found = connection.execute("SELECT count(*) FROM pg_locks WHERE NOT granted").fetchone()
+    return bool(found and found[0])
 
 
 def test_a_network_that_breaks_again_and_again_is_given_up(remote: PostgresStore, direct: PostgresStore, proxy: Proxy):

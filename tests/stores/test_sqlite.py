@@ -58,12 +58,11 @@ def store(open_at: Callable[..., SqliteStore], path: Path) -> SqliteStore:
 
 
 @contextmanager
-def another_writer(path: Path) -> Iterator[None]:
-    """Somebody who holds the file's one write lock."""
-    with closing(sqlite3.connect(path, isolation_level=None)) as writer:
+def another_writer(path: Path) -> Iterator[sqlite3.Connection]:
+    """Somebody who holds the file's one write lock, at most as long as the block lasts."""
+    with closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as writer:
         writer.execute("BEGIN IMMEDIATE")
-        yield
-        writer.execute("ROLLBACK")
+        yield writer
 
 
 # -- durable ---------------------------------------------------------------------------------------------------------
@@ -198,6 +197,66 @@ def test_a_forked_worker_and_its_parent_never_both_get_a_claim(used_store: Sqlit
         assert (claim("order-1"), claim("order-2")) == ("Busy", "Busy")
 
 
+def test_a_fork_waits_for_the_statements_of_other_threads(used_store: SqliteStore, path: Path):
+    # SQLite's own locks are copied as they are: whatever a thread holds at that moment nobody in the child gives back.
+    claim = used_store.claim(make_asked(), LEASE)
+    assert isinstance(claim, Claim)
+    with another_writer(path) as writer, meanwhile(lambda: used_store.renew(claim, LEASE)) as renewed:
+        eventually(lambda: used_store._engine.pool.checkedout() == 1)  # type: ignore[attr-defined]  # as above
+        threading.Timer(0.2, lambda: writer.execute("ROLLBACK")).start()
+
+        with Child(lambda: len(renewed)) as child:
+            assert child.step() == "1"
+
+
+def test_a_fork_does_not_wait_for_ever(used_store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(module, "FORK_TIMEOUT", 0.05)
+    with another_writer(path) as writer, meanwhile(lambda: used_store.claim(make_asked(), LEASE)) as claimed:
+        eventually(lambda: used_store._engine.pool.checkedout() == 1)  # type: ignore[attr-defined]  # as above
+
+        with Child(lambda: used_store.find(make_asked().id)) as child:
+            waited_for = bool(claimed)
+            assert child.step() == "None"
+        writer.execute("ROLLBACK")
+
+    assert not waited_for
+    assert isinstance(claimed[0], Claim)
+    assert isinstance(used_store.claim(make_asked(), LEASE), Busy)
+
+
+FORKS = """
+import os, signal, sys, threading
+from flask_idempotency.stores import open_store
+from flask_idempotency.testing import LEASE, make_asked
+
+store = open_store(sys.argv[1])
+claim = store.claim(make_asked(), LEASE)
+
+def renew():
+    while True:
+        store.renew(claim, LEASE)
+
+threading.Thread(target=renew, daemon=True).start()
+for _ in range(int(sys.argv[2])):
+    child = os.fork()
+    if child == 0:
+        signal.alarm(10)
+        store.find(make_asked().id)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    if status:
+        sys.exit(f"a child ended with {status}")
+"""
+
+
+def test_many_forks_beside_a_busy_thread_leave_no_child_hanging(store: SqliteStore, path: Path):
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORKS]  # of forking beside threads
+
+    ended = subprocess.run([*command, f"sqlite:///{path}", "150"], cwd=ROOT, capture_output=True, text=True, timeout=60)
+
+    assert ended.returncode == 0, ended.stderr
+
+
 # -- one writer at a time --------------------------------------------------------------------------------------------
 
 
@@ -205,6 +264,20 @@ def test_a_forked_worker_and_its_parent_never_both_get_a_claim(used_store: Sqlit
 def impatient(open_at: Callable[..., SqliteStore], store: SqliteStore, path: Path) -> SqliteStore:
     """A store on the same file that does not wait long for a writer."""
     return open_at(path, "?timeout=0.05")
+
+
+def test_a_renewal_that_waits_for_the_writer_in_vain_is_to_be_tried_again_and_says_nothing(
+    store: SqliteStore, impatient: SqliteStore, path: Path, caplog: pytest.LogCaptureFixture
+):
+    # The writer may be a phase of the claim's own; and as long as nobody can write, nobody can take over.
+    claim = store.claim(make_asked(), LEASE)
+    assert isinstance(claim, Claim)
+
+    with another_writer(path), pytest.raises(StoreUnavailable):
+        impatient.renew(claim, LEASE)
+
+    assert caplog.messages == []
+    impatient.renew(claim, LEASE)
 
 
 def test_a_writer_that_holds_the_file_too_long_makes_a_claim_fail(impatient: SqliteStore, path: Path):

@@ -1,13 +1,17 @@
 -- Put a finished record in the place of one that no longer counts: expired, or left by a lease that was ended or has passed.
--- No row back: it came back to life meanwhile.
-UPDATE idempotency_record
-   SET scope = :scope, method = :method, path = :path, fingerprint = :fingerprint, state = 'finished', token = :token,
-       attempt = CASE state WHEN 'finished' THEN 1 ELSE attempt END,
-       created_at = CASE state WHEN 'finished' THEN clock_timestamp() ELSE created_at END,
-       point = NULL, reason = NULL, lease_until = NULL, expires_at = clock_timestamp() + :retention,
-       status = :status, headers = :headers, body = :body
- WHERE id = :id
-   AND ((state = 'finished' AND expires_at <= clock_timestamp())
-        OR (state = 'running' AND point IS NULL AND fingerprint = :fingerprint
-            AND (token IS NULL OR lease_until <= clock_timestamp())))
+-- It may have been reaped meanwhile. No row back: it came back to life.
+INSERT INTO idempotency_record AS r
+       (id, scope, method, path, fingerprint, state, token, attempt, created_at, expires_at, status, headers, body)
+VALUES (:id, :scope, :method, :path, :fingerprint, 'finished', :token, 1,
+        clock_timestamp(), clock_timestamp() + :retention, :status, :headers, :body)
+    ON CONFLICT (id) DO UPDATE
+   SET scope = excluded.scope, method = excluded.method, path = excluded.path, fingerprint = excluded.fingerprint,
+       state = excluded.state, token = excluded.token,
+       attempt = CASE r.state WHEN 'finished' THEN 1 ELSE r.attempt END,
+       created_at = CASE r.state WHEN 'finished' THEN excluded.created_at ELSE r.created_at END,
+       point = NULL, reason = NULL, lease_until = NULL, expires_at = excluded.expires_at,
+       status = excluded.status, headers = excluded.headers, body = excluded.body
+ WHERE (r.state = 'finished' AND r.expires_at <= clock_timestamp())
+    OR (r.state = 'running' AND r.point IS NULL AND r.fingerprint = excluded.fingerprint
+        AND (r.token IS NULL OR r.lease_until <= clock_timestamp()))
 RETURNING set_config('synchronous_commit', replace(current_setting('synchronous_commit'), 'off', 'on'), true)
