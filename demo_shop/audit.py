@@ -1,18 +1,18 @@
 """What became of every attempt, written down for support: the extension's signals, in a table of the shop's own.
 
-It is written on a connection of its own, each note a transaction of one statement, so that it outlives a rollback and
-a crash. SQLite has one writer at a time: while a view's own transaction is that writer, its notes wait for the end of
-the request.
+No request waits for it: a scribe writes the notes down, apart from the request's own work, so they outlive a rollback.
+A process that is killed takes along what it has not written yet.
 """
 
+import atexit
 import os
-from collections.abc import Sequence
 from typing import Any
+from weakref import ref
 
-from flask import Flask, g, has_request_context
-from sqlalchemy.exc import OperationalError
+from flask import Flask, current_app
 
-from demo_shop.models import Attempt, db
+from demo_shop.models import now
+from demo_shop.scribe import Scribe
 from flask_idempotency import signals
 
 TOLD = {
@@ -25,7 +25,7 @@ TOLD = {
     "claim_lost": "a worker woke up too late, and its work was thrown away",
     "quarantined": "only a person can settle this",
 }
-Row = dict[str, Any]
+LAST_WORDS = 3.0  # seconds at the end of the process: gunicorn kills a worker after five
 
 
 def bind(url: str) -> dict[str, Any]:
@@ -38,35 +38,42 @@ def listen(app: Flask) -> None:
     """Write down every signal that names a request."""
     for name in TOLD:
         getattr(signals, name).connect(_writer(name), app, weak=False)
+    atexit.register(_leave, ref(app))  # before the extension does so with the first claim: the last to tell go first
 
-    @app.teardown_request
-    def write_the_rest(_: BaseException | None) -> None:
-        _write(g.pop("notes", []))
+
+def settle(seconds: float) -> bool:
+    """Wait until all that this process has told so far is written; say whether it is. Others take milliseconds."""
+    return _scribe_of(current_app._get_current_object()).settle(seconds)  # type: ignore[attr-defined]  # documented
+
+
+def end(app: Flask, seconds: float = LAST_WORDS) -> None:
+    """Write what has gathered, and end the thread. The next note starts another."""
+    scribe = _scribes(app).pop(os.getpid(), None)
+    if scribe is not None:
+        scribe.end(seconds)
+
+
+def _leave(known: "ref[Flask]") -> None:
+    app = known()
+    if app is not None:
+        end(app)
 
 
 def _writer(event: str) -> Any:
     def note(app: Flask, reference: str | None = None, **facts: Any) -> None:
-        if reference is None:
-            return
-        row = {"reference": reference, "event": event, "facts": facts, "worker": os.getpid()}
-        if not has_request_context():
-            with app.app_context():
-                _write([row])
-        elif not _write([row], patience=0):
-            g.setdefault("notes", []).append(row)
+        if reference is not None:
+            row = {"reference": reference, "event": event, "facts": facts, "worker": os.getpid(), "at": now()}
+            _scribe_of(app).take(row)
 
     return note
 
 
-def _write(rows: Sequence[Row], patience: int = 5000) -> bool:
-    """Write notes; say whether that was possible within so many milliseconds."""
-    if not rows:
-        return True
-    try:
-        with db.engines["notes"].connect() as connection:
-            if connection.dialect.name == "sqlite":
-                connection.exec_driver_sql(f"PRAGMA busy_timeout = {patience:d}")
-            connection.execute(db.insert(Attempt), rows)
-    except OperationalError:
-        return False
-    return True
+def _scribes(app: Flask) -> dict[int, Scribe]:
+    """Give those of an app by process: after a fork, the parent's notes and lock stay with the parent."""
+    scribes: dict[int, Scribe] = app.extensions.setdefault("scribes", {})
+    return scribes
+
+
+def _scribe_of(app: Flask) -> Scribe:
+    scribes, process = _scribes(app), os.getpid()
+    return scribes.get(process) or scribes.setdefault(process, Scribe(app))

@@ -6,7 +6,7 @@ from typing import Any
 from flask import Blueprint
 from sqlalchemy import func, select
 
-from demo_shop import bank
+from demo_shop import audit, bank
 from demo_shop.lab import lab_state
 from demo_shop.models import Attempt, Order, db
 
@@ -17,6 +17,7 @@ NEWEST = 20
 @blueprint.get("/ledger.json")
 def ledger() -> dict[str, Any]:
     """Give what the lab draws, every second."""
+    audit.settle(0.5)
     orders = db.session.scalars(select(Order).order_by(Order.id.desc()).limit(NEWEST)).unique().all()
     charges = bank.newest_charges()
     charged = Counter(charge["order"] for charge in charges or [])

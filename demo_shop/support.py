@@ -9,7 +9,7 @@ from typing import Any
 from flask import Blueprint, current_app, render_template, request
 from sqlalchemy import func, select
 
-from demo_shop import bank
+from demo_shop import audit, bank
 from demo_shop.audit import TOLD
 from demo_shop.models import Attempt, Order, db
 from flask_idempotency.stores import Store, open_store
@@ -19,7 +19,7 @@ blueprint = Blueprint("support", __name__)
 ADVICE = {
     "finished": "It is done. Every retry gets the same answer; nothing has to be repeated.",
     "running": "It is under way, or was left in the middle. A retry with the same key goes on; so does the completer.",
-    "quarantined": "Only a person can settle this. Look at the charges below, then use: flask idempotency resolve",
+    "quarantined": "We look into it by hand. Please do not order it again.",
     None: "The record has expired, or there never was one. What the shop noted is shown below.",
 }
 
@@ -47,6 +47,7 @@ def desk() -> str:
     """Look a reference up, and list what waits for a person."""
     wanted = request.args.get("reference", "").strip()
     found, error = None, None
+    audit.settle(0.5)
     if wanted:
         try:
             found = look_up(read_aloud(wanted))

@@ -58,8 +58,9 @@ def books_named() -> Books | None:
     shop, gateway = os.environ.get("SHOP_DATABASE_URL"), os.environ.get("GATEWAY_DATABASE_URL")
     if not shop:
         return None
-    from loadtests.auditing.reading import read_books  # here, for Locust's own image has no SQLAlchemy
+    from loadtests.auditing.reading import read_books, wait_for_notes  # here: Locust's own image has no SQLAlchemy
 
+    wait_for_notes(shop)
     return read_books(shop, gateway or None)
 
 

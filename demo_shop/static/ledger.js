@@ -7,7 +7,7 @@ import { euro } from "./words.js";
 
 /**
  * @typedef {{number: string, account: string, total: number, state: string, charges: number, reference: string | null}} Row
- * @typedef {{orders: Row[], totals: Record<string, number>, protection: boolean}} Ledger
+ * @typedef {{orders: Row[], totals: Record<string, number>, protection: boolean, gateway: boolean}} Ledger
  */
 
 const EVERY = 1000;
@@ -19,6 +19,9 @@ const alarm = region?.querySelector("[data-ledger-alarm]");
 /** Numbers of the last drawing; what has changed since is marked for a moment. @type {Record<string, number>} */
 let known = {};
 
+/** What the rows were drawn from: a row is drawn anew only if something has changed, so that a link keeps its focus. */
+let drawn = "";
+
 async function tick() {
   if (!document.hidden) await refresh();
   setTimeout(tick, EVERY);
@@ -28,19 +31,21 @@ async function refresh() {
   try {
     const response = await fetch(region?.getAttribute("data-ledger") ?? "", { headers: { Accept: "application/json" } });
     if (!response.ok) throw new Error(String(response.status));
-    draw(await response.json());
-    show("live");
+    const ledger = await response.json();
+    draw(ledger);
+    show(ledger.gateway ? "live" : "the gateway does not answer; its charges are not known");
   } catch {
     show("no answer from the shop; asking again");
   }
 }
 
 /** @param {Ledger} ledger */
-function draw({ orders, totals }) {
+function draw({ orders, totals, gateway }) {
   for (const [name, value] of Object.entries(totals)) {
     const counter = region?.querySelector(`[data-count="${name}"]`);
     if (!counter) continue;
-    counter.textContent = String(value);
+    const isKnown = gateway || !["charges", "doubles"].includes(name);
+    counter.textContent = isKnown ? String(value) : "?";
     counter.parentElement?.classList.toggle("is-new", name in known && known[name] !== value);
     counter.parentElement?.classList.toggle("is-bad", name === "doubles" && value > 0);
   }
@@ -48,32 +53,35 @@ function draw({ orders, totals }) {
     alarm.textContent = `${totals.doubles} charged more than once for what was bought once.`;
   }
   known = totals;
-  rows?.replaceChildren(...(orders.length ? orders.map(drawRow) : [emptyRow()]));
+  const news = JSON.stringify([orders, gateway]);
+  if (news === drawn) return;
+  drawn = news;
+  rows?.replaceChildren(...(orders.length ? orders.map((order) => drawRow(order, gateway)) : [emptyRow()]));
 }
 
-/** @param {Row} order */
-function drawRow(order) {
+/** @param {Row} order @param {boolean} gateway whether the charges are known */
+function drawRow(order, gateway) {
   const isDouble = order.charges > 1;
-  const number = element("th", { scope: "row" }, order.number);
+  const number = element("th", { role: "rowheader", scope: "row" }, order.number);
   if (order.reference) {
     const link = element("a", { href: `/support?reference=${encodeURIComponent(order.reference)}` }, order.number);
     number.replaceChildren(link);
   }
-  const charges = element("span", { className: isDouble ? "charges charges-double" : "charges" }, `${order.charges} ×`);
+  const charges = element("span", { className: isDouble ? "charges charges-double" : "charges" }, gateway ? `${order.charges} ×` : "?");
   if (isDouble) charges.append(" double");
   return element(
     "tr",
-    { className: isDouble ? "is-double" : "" },
+    { role: "row", className: isDouble ? "is-double" : "" },
     number,
-    element("td", {}, charges),
-    element("td", {}, element("span", { className: `badge badge-${order.state.replace(/\W+/g, "-")}` }, order.state)),
-    element("td", { className: "number" }, euro(order.total)),
-    element("td", {}, order.account),
+    element("td", { role: "cell" }, charges),
+    element("td", { role: "cell" }, element("span", { className: `badge badge-${order.state.replace(/\W+/g, "-")}` }, order.state)),
+    element("td", { role: "cell", className: "number" }, euro(order.total)),
+    element("td", { role: "cell" }, order.account),
   );
 }
 
 function emptyRow() {
-  return element("tr", {}, element("td", { colSpan: 5, className: "quiet" }, "No orders yet. Buy something in another tab."));
+  return element("tr", { role: "row" }, element("td", { role: "cell", colSpan: 5, className: "quiet" }, "No orders yet. Buy something in another tab."));
 }
 
 /** @param {string} text */
@@ -83,4 +91,5 @@ function show(text) {
 }
 
 document.addEventListener("visibilitychange", () => show(document.hidden ? "paused" : "live"));
+show("asking …");
 tick();

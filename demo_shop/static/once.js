@@ -3,7 +3,7 @@
  */
 
 import { newKey } from "./pending.js";
-import { GIVE_UP, PATIENCE, backoff, decide, retryAfter } from "./retry.js";
+import { GIVE_UP, PATIENCE, SLOW, backoff, decide, retryAfter } from "./retry.js";
 
 /** @typedef {import("./pending.js").Action} Action */
 
@@ -20,6 +20,7 @@ import { GIVE_UP, PATIENCE, backoff, decide, retryAfter } from "./retry.js";
 
 /**
  * @typedef {{kind: "sending", attempt: number, copies: number, reference: string}
+ *   | {kind: "slow", attempt: number, reference: string}
  *   | {kind: "waiting", attempt: number, cause: string, delay: number, reference: string}
  *   | {kind: "offline"}
  *   | {kind: "twice", statuses: number[]}} News
@@ -47,7 +48,9 @@ export async function perform(action, { tell = () => {}, copies = 1, careless = 
     }
     const sends = attempt === 1 ? copies : 1;
     tell({ kind: "sending", attempt, copies: sends, reference });
+    const slow = setTimeout(() => tell({ kind: "slow", attempt, reference }), SLOW);
     const outcomes = await Promise.all(Array.from({ length: sends }, send));
+    clearTimeout(slow);
     if (sends > 1) tell({ kind: "twice", statuses: outcomes.map((outcome) => outcome.status) });
     const outcome = outcomes.find((one) => one.course !== "again") ?? outcomes[0];
     reference = outcome.reference ||= reference;

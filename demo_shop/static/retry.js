@@ -8,6 +8,8 @@ export const BASE = 500;
 export const FACTOR = 2;
 /** No wait is longer than this by itself: somebody is watching the page. */
 export const CAP = 8_000;
+/** After this long without an answer the page says that it is still waiting. */
+export const SLOW = 3_000;
 /** An attempt without an answer for this long counts as lost. Longer than the shop waits for its gateway. */
 export const PATIENCE = 15_000;
 /** After this long the person decides; the key is kept. */

@@ -30,6 +30,8 @@ export function sentence(news, careless) {
       return "You are offline. Nothing is lost: it goes on by itself when the connection is back.";
     case "twice":
       return `A double click was played. The two answers: ${news.statuses.map((status) => status || "none").join(" and ")}.`;
+    case "slow":
+      return careless ? "Still waiting for the answer …" : "Still waiting for the answer. You may leave this page: it goes on when you come back.";
     case "waiting":
       return `${CAUSES[news.cause]} Asking again with ${key} (attempt ${news.attempt + 1}) in ${seconds(news.delay)} …`;
     case "sending":

@@ -3,14 +3,18 @@
 In none of these tables is anything unique per intent: what happened twice is there twice.
 """
 
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from threading import Event
 from typing import TypeVar
 
 from sqlalchemy import Connection, NullPool, create_engine, make_url, text
 
 from loadtests.auditing.books import Books, Charge, Order, Payment, Record, Review
 
+STILL = 1.5  # seconds without a new note: a shop that could not write one has tried again by then
+NOTED_WITHIN = 20.0  # seconds; what is not written by then is for the auditor to name
 T = TypeVar("T")
 _DIGITS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # Crockford's base32, in which references are written
 
@@ -19,6 +23,17 @@ def read_books(shop_url: str, gateway_url: str | None) -> Books:
     """Read the shop's tables and the gateway's ledger. Without a gateway's URL its charges stay unknown."""
     charges = _read(gateway_url, _charges) if gateway_url is not None else None
     return _read(shop_url, lambda connection: _shop(connection, charges))
+
+
+def wait_for_notes(shop_url: str, still: float = STILL, within: float = NOTED_WITHIN) -> None:
+    """Wait until no note comes any more: a shop that runs writes them beside its requests, a moment later."""
+    began = since = time.monotonic()
+    newest = None
+    while (at := time.monotonic()) - since < still and at - began < within:
+        found = _read(shop_url, lambda connection: connection.scalar(text("SELECT max(id) FROM attempt")))
+        if found != newest:
+            newest, since = found, at
+        Event().wait(0.05)
 
 
 def reference_of(id: bytes) -> str:

@@ -94,6 +94,7 @@ def run(
         if breaker is not None:
             Event().wait(asked.plan.lease)  # whoever is still at it has finished, or lost its lease
         progress.say("  · reading the books")
+        reading.wait_for_notes(stage.shop_url)
         found = reading.read_books(stage.shop_url, stage.gateway_url)
     history = diary.read(asked.diary)
     if not history.intents:

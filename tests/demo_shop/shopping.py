@@ -9,6 +9,7 @@ from uuid import uuid4
 from flask import Flask
 from sqlalchemy import func, select
 
+from demo_shop import audit
 from demo_shop.app import create_app
 from demo_shop.models import Account, Attempt, Letter, Order, Payment, Product, db
 from tests.demo_shop.conftest import API_KEY
@@ -76,6 +77,7 @@ class Shop:
     def events(self, reference: str) -> list[str]:
         """Say what was noted of a reference."""
         with self.app.app_context():
+            assert audit.settle(10), "the notes are not written"
             return list(db.session.scalars(select(Attempt.event).filter_by(reference=reference).order_by(Attempt.id)))
 
     def account(self, handle: str = "ada") -> Account:
@@ -109,12 +111,15 @@ def open_shop(url: str, gateway_url: str, **settings: Any) -> Iterator[Shop]:
         }
     )
     shop = Shop(app)
-    shop.run("seed")
-    yield shop
-    with app.app_context():
-        db.session.remove()
-        for engine in db.engines.values():
-            engine.dispose()
-    app.extensions["idempotency"].store.close()
-    if "records" in app.extensions:
-        app.extensions["records"].close()
+    try:
+        shop.run("seed")
+        yield shop
+    finally:
+        audit.end(app)
+        with app.app_context():
+            db.session.remove()
+            for engine in db.engines.values():
+                engine.dispose()
+        app.extensions["idempotency"].store.close()
+        if "records" in app.extensions:
+            app.extensions["records"].close()

@@ -210,6 +210,7 @@ def described(tmp_path_factory: pytest.TempPathFactory, gateway_url: str) -> Ite
     """The document of a running shop, and a token."""
     folder = tmp_path_factory.mktemp("described")
     with open_shop(f"sqlite:///{folder / 'shop.sqlite'}", gateway_url) as shop:
+        shop.customer().send("/cart", "k", product="whisk", quantity=0)  # its thread for notes lives as long as it does
         yield schemathesis.openapi.from_wsgi("/api/openapi.json", shop.app), Program(shop).token
 
 

@@ -139,7 +139,8 @@ def test_support_understands_a_reference_as_people_type_it(visit):
 
     expect(ada.page.get_by_role("heading", name=reference)).to_be_visible()
     ada.see_in(ada.page.locator(".facts"), number)
-    assert ada.page.locator(".step-event").all_inner_texts() == ["Claimed", "Completed"]
+    steps = ada.page.locator(".step-event")  # another worker may be about to write them down
+    eventually(lambda: ada.page.reload() and steps.all_inner_texts() == ["Claimed", "Completed"])
     assert ada.page.locator(".found tbody tr").count() == 1
 
 

@@ -1,5 +1,7 @@
 """Every page of the shop in a real Chromium: quiet, usable by everybody, readable on a phone. Pictures are kept."""
 
+import shlex
+import sqlite3
 from contextlib import closing
 from functools import cache
 from types import SimpleNamespace
@@ -7,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.fixtures.browser import SCREENS, Visitor
+from tests.fixtures.processes import eventually
 
 PAGES = {
     "catalogue": "/",
@@ -155,6 +158,45 @@ def test_what_is_too_wide_or_has_no_name_would_be_found(eyes):
 
     assert [finding.split(":")[0] for finding in ada.hindrances()] == ["button-name"]
     assert any(finding.startswith("BUTTON") for finding in ada.too_wide())
+
+
+def test_the_support_desk_names_commands_that_settle_what_waits_for_a_person(browser, open_shop, visit):
+    reference = pay_in_doubt(browser, open_shop, "alan")
+    ada = visit(viewport=SCREENS["phone"])
+    ada.see("/support")
+    ada.page.get_by_text(f"How to settle it, {reference}").click()
+
+    commands = ada.page.locator("li", has_text=reference).locator("details[open] pre").all_inner_texts()
+    hindrances, too_wide = ada.hindrances(), ada.too_wide()
+    given = shlex.split(commands[0])
+    open_shop.run(given[2], *given[3:])
+
+    assert [command.count(f"idempotency resolve {reference}") for command in commands] == [1, 1]
+    assert given[:2] == ["flask", "--app"]
+    assert hindrances + too_wide == []
+    ada.see(f"/support?reference={reference}")
+    assert ada.page.locator(".found .badge").first.inner_text() == "running"
+
+
+def pay_in_doubt(browser, shop, handle):
+    """Pay in silence, while the gateway comes to know the key with another order; give the reference."""
+    with closing(browser.new_context(viewport=SCREENS["desktop"])) as context:
+        visitor = Visitor(context, shop)
+        visitor.sign_in(handle)
+        visitor.fill_cart()
+        visitor.go_to_checkout("A silent card")
+        [(before,)] = ask_the_gateway(shop, "SELECT coalesce(max(created_at), 0) FROM idempotency_record")
+        visitor.pay()
+        confuse = "UPDATE idempotency_record SET fingerprint = zeroblob(16) WHERE created_at > ? RETURNING method"
+        eventually(lambda: ask_the_gateway(shop, confuse, before), within=10, what="a charge")
+        visitor.see_in(visitor.page.locator("[data-status]"), "Only a person can say what happened here.")
+        return visitor.page.locator(".status-reference code").inner_text()
+
+
+def ask_the_gateway(shop, query, *values):
+    """Read or change the gateway's books."""
+    with closing(sqlite3.connect(shop.folder / "gateway.sqlite", timeout=10)) as books, books:
+        return books.execute(query, values).fetchall()
 
 
 def buy(ada, *switches):

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from threading import Event
 
 import pytest
 from sqlalchemy import Connection, NullPool, create_engine, insert, text
@@ -12,7 +13,8 @@ from demo_shop.gateway import models as gateway_models
 from flask_idempotency.core.reference import reference_of as reference_by_the_extension
 from flask_idempotency.stores import open_store
 from loadtests.auditing.books import Charge, Order, Payment, Record, Review
-from loadtests.auditing.reading import read_books, reference_of
+from loadtests.auditing.reading import read_books, reference_of, wait_for_notes
+from tests.fixtures.processes import race
 
 AT = datetime(2026, 5, 17, 12, 30, 15, 250_000, UTC)
 NAIVE = AT.replace(tzinfo=None)  # as the shop writes times
@@ -88,16 +90,47 @@ def test_reviews_are_read(shop, store_url):
     assert books.reviews == (Review(1, "intent-1", KEY, SECONDS), Review(2, "intent-1", "", SECONDS))
 
 
+def note(shop, *events):
+    """Write notes."""
+    given = {"reference": KEY, "facts": {}, "worker": 1, "at": NAIVE}
+    shop.execute(insert(shop_models.Attempt), [{**given, "event": event} for event in events])
+
+
 def test_notes_are_counted_by_event_and_reference(shop, store_url):
-    events = ["claimed", "completed", "replayed", "replayed"]
-    shop.execute(
-        insert(shop_models.Attempt),
-        [{"reference": KEY, "event": event, "facts": {}, "worker": 1, "at": NAIVE} for event in events],
-    )
+    note(shop, "claimed", "completed", "replayed", "replayed")
 
     books = read_books(store_url, None)
 
     assert books.notes == {("claimed", KEY): 1, ("completed", KEY): 1, ("replayed", KEY): 2}
+
+
+def test_notes_that_are_still_being_written_are_waited_for(shop, store_url):
+    pause = Event()
+
+    def write_or_wait(number):
+        if number:
+            wait_for_notes(store_url, still=1)
+            return read_books(store_url, None).notes["replayed", KEY]
+        for _ in range(5):
+            note(shop, "replayed")
+            pause.wait(0.3)
+        return 5
+
+    assert race(2, write_or_wait) == [5, 5]
+
+
+def test_a_shop_that_goes_on_writing_is_not_waited_for_for_ever(shop, store_url):
+    over = Event()
+
+    def write_or_wait(number):
+        if number:
+            wait_for_notes(store_url, still=30, within=0.5)
+            over.set()
+        while not over.wait(0.05):
+            note(shop, "replayed")
+        return True
+
+    assert race(2, write_or_wait, within=20) == [True, True]
 
 
 def test_records_that_are_not_finished_are_read_by_their_reference(shop, store_url):
