@@ -1,18 +1,30 @@
 """The completer: finishes requests that were left in the middle and whose client has not come back."""
 
+import logging
 from collections.abc import Iterator
+from contextvars import Context
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from flask import Flask
 from werkzeug.test import run_wsgi_app
 
 from flask_idempotency.core.checkpoint import REQUEST
-from flask_idempotency.core.record import Record
+from flask_idempotency.core.record import Claim, Record, Running
 from flask_idempotency.core.reference import Reference, reference_of
+from flask_idempotency.core.scope import RecordId
 from flask_idempotency.errors import ConfigError
 from flask_idempotency.http.resuming import unpack_request
 from flask_idempotency.state import NAME, State
+from flask_idempotency.stores import Store
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIEnvironment
+
+MOMENT = timedelta(seconds=10)  # for two statements, one after the other
+
+log = logging.getLogger("flask_idempotency")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +46,8 @@ class Resumed:
 def complete_abandoned(app: Flask, *, age: timedelta, limit: int = 50) -> Iterator[Resumed]:
     """Go on with requests that nobody holds and that were first sent more than *age* ago, one after the other.
 
-    Each is claimed like any attempt, and run through the whole app as the caller who sent it.
+    Each is claimed like any attempt, and run once through the whole app, as the caller who sent it. *limit* is how many
+    are read at a time.
     """
     state: State = app.extensions[NAME]
     if state.caller is None:
@@ -42,13 +55,43 @@ def complete_abandoned(app: Flask, *, age: timedelta, limit: int = 50) -> Iterat
             "Requests are gone on with as their caller; say how to become one: init_app(app, caller=act_as), a function"
             " of the scope."
         )
-    for record in state.ready_store().abandoned(age, limit):
-        stored = next((each for each in state.store.checkpoints(record.asked.id) if each.name == REQUEST), None)
-        if stored is None or stored.result is None:
-            continue  # somebody was faster
-        body, status, _ = run_wsgi_app(app, unpack_request(stored.result, record.asked), buffered=True)
-        for _ in body:
-            pass
-        found = state.store.find(record.asked.id)
-        asked = record.asked
-        yield Resumed(reference_of(asked.id), asked.method, asked.path, int(status.split()[0]), found)
+    store, seen = state.ready_store(), set[RecordId]()
+    # One that is refused before it is claimed stays first in every look, and must not keep the others waiting.
+    while left := [each for each in store.abandoned(age, limit + len(seen)) if each.asked.id not in seen]:
+        for record in left:
+            asked = record.asked
+            seen.add(asked.id)
+            stored = next((each for each in store.checkpoints(asked.id) if each.name == REQUEST), None)
+            if stored is None or stored.result is None:
+                continue  # somebody was faster
+            status = Context().run(_run, app, unpack_request(stored.result, asked))
+            if status < 400 and _is_as_before(record, store.find(asked.id)):
+                _give_to_a_person(store, record)
+            yield Resumed(reference_of(asked.id), asked.method, asked.path, status, store.find(asked.id))
+
+
+def _run(app: Flask, environ: "WSGIEnvironment") -> int:
+    """Run a request through the whole app; give the status of its answer.
+
+    In an empty context: where an app context is current Flask pushes no other, and a request would find the ``g``, the
+    user and the session of the one before.
+    """
+    _, status, _ = run_wsgi_app(app, environ, buffered=True)
+    return int(status.split()[0])
+
+
+def _is_as_before(before: Record, after: Record | None) -> bool:
+    """Say whether nobody has claimed a record meanwhile."""
+    match before.condition, None if after is None else after.condition:
+        case Running(lease_until=then), Running(lease_until=now):
+            return then == now
+    return False
+
+
+def _give_to_a_person(store: Store, record: Record) -> None:
+    """Quarantine a request that was answered without being claimed: it would be run on every look."""
+    claim = store.claim(record.asked, MOMENT)
+    if isinstance(claim, Claim):
+        reason = "it was gone on with, and its view ran without a claim: it is not protected any more"
+        store.quarantine(claim, reason)
+        log.critical("quarantined: %s: %s", reference_of(claim.id), reason)

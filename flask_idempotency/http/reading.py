@@ -25,7 +25,7 @@ from flask_idempotency.core.record import Asked
 from flask_idempotency.core.reference import reference_of
 from flask_idempotency.core.scope import record_id, scope_of
 from flask_idempotency.errors import BodyTooLarge, KeyInvalid, KeyMissing, RequestRefused
-from flask_idempotency.http.resuming import RESUMED
+from flask_idempotency.http.resuming import PARSED, RESUMED, form_again
 from flask_idempotency.policy import Policy
 from flask_idempotency.settings import Settings
 
@@ -60,6 +60,8 @@ def read(request: Request, policy: Policy, settings: Settings) -> Reading | None
     """Read a request that this policy covers; None if it has no key and needs none. Refuses what cannot be compared."""
     resumed: Asked | None = request.environ.get(RESUMED)
     if resumed is not None:
+        if request.environ.get(PARSED):
+            _ = request.form  # as the first time, whether or not a hook does it now
         content = _content(request, policy, settings.max_body)
         return Reading(replace(resumed, fingerprint=fingerprint(content, resumed.fingerprint.version)), content)
     # Asked of the environ: for a header that is missing Werkzeug raises an exception, and catches it.
@@ -84,6 +86,8 @@ def read(request: Request, policy: Policy, settings: Settings) -> Reading | None
 
 def _content(request: Request, policy: Policy, limit: int) -> Content:
     body = _body(request, limit)
+    if body is None and policy.resumable:
+        _put_form_back(request, limit)
     coding = request.environ.get("HTTP_CONTENT_ENCODING", "").strip().lower()
     payload: Raw | Form | Multipart | Custom
     if policy.fingerprint is not None:
@@ -96,12 +100,20 @@ def _content(request: Request, policy: Policy, limit: int) -> Content:
         payload = Raw(body)
     return Content(
         method=request.method,
-        path=request.environ.get("PATH_INFO", "").encode("latin-1"),
+        path=_path(request).encode("latin-1"),
         query=request.query_string,
         kind=_kind(request),
         coding=coding,
         payload=payload,
     )
+
+
+def _path(request: Request) -> str:
+    """Give the path as it is routed; a rule that has variables in its host is routed by that too."""
+    path: str = request.environ.get("PATH_INFO", "")
+    rule = request.url_rule
+    has_variables = rule is not None and "<" in (rule.host or rule.subdomain or "")
+    return f"//{request.host.lower()}{path}" if has_variables else path
 
 
 def _custom(value: object) -> Custom:
@@ -197,6 +209,17 @@ def _is_form_parsed(request: Request) -> bool:
     return "form" in vars(request) and bool(request.form or request.files)
 
 
+def _put_form_back(request: Request, limit: int) -> None:
+    """Make a body of what a hook left, for whoever stores the request."""
+    if request.mimetype not in _FORMS:  # by a parser of the app's own
+        raise BadRequest("The body was parsed before it could be stored, and a body of its type cannot be made again.")
+    try:
+        _put_back(request, BytesIO(form_again(request, limit)))
+    except ValueError:  # a file was closed
+        raise _not_whole() from None
+    request.environ[PARSED] = True
+
+
 def _form_key(request: Request, limit: int) -> str | None:
     """Find the key of an HTML form that came without the header. Two such fields are refused like two header lines."""
     if request.mimetype not in _FORMS:
@@ -286,6 +309,8 @@ def _parsed_form(request: Request) -> Form | Multipart:
         if any(_may_be_escapes(text) for field in fields for text in field):
             raise BadRequest("The form may not be UTF-8 and was read before it could be compared.")
         return Form(tuple((name.encode(), value.encode()) for name, value in fields))
+    if any(name is None for name, _ in fields):
+        raise BadRequest("A part of the form has no name.")
     if any("\ufffd" in text for field in fields for text in field):  # what Werkzeug leaves where bytes were no text
         raise BadRequest("The form may not be UTF-8 and was read before it could be compared.")
     parts = [Part(name, None, "", sha256(value.encode()).digest()) for name, value in fields]

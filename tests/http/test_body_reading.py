@@ -290,3 +290,12 @@ def test_the_key_in_a_form_is_found_after_a_hook_read_the_form(shop):
     shop.send(key=None, data={"_idempotency_key": KEY, "a": "1"})
 
     assert shop.send(key=None, data={"_idempotency_key": KEY, "a": "1"}).headers[REPLAYED] == "true"
+
+
+def test_a_part_without_a_name_that_a_hook_has_parsed_is_refused(shop):
+    shop.app.before_request_funcs.setdefault(None, []).insert(0, lambda: (request.form, None)[1])
+    body = b"--x\r\nContent-Disposition: form-data\r\n\r\n1\r\n--x--\r\n"
+
+    answer = shop.send(data=body, content_type="multipart/form-data; boundary=x")
+
+    assert (answer.status_code, shop.n) == (400, 0)

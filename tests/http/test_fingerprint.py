@@ -5,8 +5,9 @@ import json
 from io import BytesIO
 
 import pytest
-from flask import request
+from flask import Flask, request
 
+from flask_idempotency import Idempotency
 from tests.apps.shop import KEY, REPLAYED
 
 SAME, REUSED = 201, 422
@@ -219,3 +220,28 @@ def test_files_reach_the_view_after_they_were_compared(shop):
     shop.send(data={"note": "hello", "picture": (BytesIO(b"\0bytes"), "cat.png")})
 
     assert seen == [("hello", b"\0bytes")]
+
+
+# -- hosts -------------------------------------------------------------------------------------------------------------
+
+
+def test_another_tenant_s_host_is_another_request_where_hosts_are_routed():
+    app = Flask("tenants", subdomain_matching=True)
+    app.config.update(SERVER_NAME="shop.test", IDEMPOTENCY_STORE="memory://", IDEMPOTENCY_HOUSEKEEPING=False)
+    Idempotency(app, scope=lambda: "alice")
+    app.add_url_rule("/orders", "orders", lambda tenant: {"tenant": tenant}, subdomain="<tenant>", methods=["POST"])
+
+    def send(tenant):
+        return app.test_client().post("/orders", base_url=f"http://{tenant}", headers={"Idempotency-Key": KEY})
+
+    first, again, other = send("acme.shop.test"), send("ACME.shop.test"), send("emca.shop.test")
+
+    assert (first.json, again.json, other.status_code) == ({"tenant": "acme"}, {"tenant": "acme"}, 422)
+
+
+def test_another_name_of_the_same_service_is_no_other_request(shop):
+    shop.send(json={"a": 1}, base_url="https://shop.test")
+
+    answer = shop.send(json={"a": 1}, base_url="http://10.0.0.1:8080")
+
+    assert (answer.json, shop.n) == ({"id": 1}, 1)
