@@ -33,7 +33,7 @@ from flask_idempotency.http.exchange import Attempt, Exchange, Made
 from flask_idempotency.http.forms import idempotency_field
 from flask_idempotency.http.reading import Reading, may_have_key, read
 from flask_idempotency.http.resuming import RESUMED
-from flask_idempotency.joining import join, let_go_of_session
+from flask_idempotency.joining import is_joined_elsewhere, join, let_go_of_session
 from flask_idempotency.policy import (
     DEFAULT,
     EXEMPT,
@@ -152,19 +152,27 @@ def idempotent(view: Any = None, /, **given: Any) -> Any:
             @wraps(view)
             async def protected(*args: Any, **kwargs: Any) -> Any:
                 answer = _open(options)
-                return await cast(Awaitable[Any], view(*args, **kwargs)) if answer is None else answer
+                return _returned(await cast(Awaitable[Any], view(*args, **kwargs))) if answer is None else answer
 
         else:
 
             @wraps(view)
             def protected(*args: Any, **kwargs: Any) -> Any:
                 answer = _open(options)
-                return view(*args, **kwargs) if answer is None else answer
+                return _returned(view(*args, **kwargs)) if answer is None else answer
 
         setattr(protected, MARK, options)
         return protected
 
     return decorate if view is None else decorate(view)
+
+
+def _returned(answer: Any) -> Any:
+    """Note that a view has answered by itself: whatever a phase or effect has refused, it made something of it."""
+    found = exchange.peek(request.environ, current_state())
+    if found is not None:
+        found.refusal = None
+    return answer
 
 
 def exempt(view: View) -> View:
@@ -188,7 +196,7 @@ def after_commit(act: Callable[[], object]) -> None:
     @after_this_request
     def run(response: Response) -> Response:
         if is_final(response.status_code):
-            _do_afterwards(act)
+            _do_afterwards([act])
         return response
 
 
@@ -216,7 +224,7 @@ def _listen(state: State, _: str | None, __: dict[str, Any] | None) -> None:
 def _open_undecorated(state: State) -> Response | None:
     """Open, before the view, a request to a view that says nothing about itself (``before_request``)."""
     asked, settings = _this_request(), state.settings
-    if asked.method not in settings.methods or not (settings.required or may_have_key(asked)):
+    if not (settings.required or may_have_key(asked)):
         return None
     endpoint = asked.endpoint
     if endpoint is None:
@@ -226,16 +234,31 @@ def _open_undecorated(state: State) -> Response | None:
     return _open(DEFAULT)
 
 
+def _refuse_to_resume(asked: Request) -> None:
+    """Keep a request that is resumed from a view that is not protected any more: it would run on every look."""
+    resumed: Asked | None = asked.environ.get(RESUMED)
+    if resumed is not None:
+        known = reference_of(resumed.id)
+        log.critical("checkpoint_unknown: %s is to be resumed, and its view is not protected any more", known)
+        raise dress(current_state(), CheckpointUnknown(retry_after=1), known)
+
+
 def _open(options: Options) -> Response | None:
     """Decide a request's course: None to run the view, an answer to replay, or a refusal that is raised."""
     state, asked = current_state(), _this_request()
     policy = state.policy(options)
     if asked.method not in policy.methods:
+        _refuse_to_resume(asked)
         return None
     if exchange.peek(asked.environ) is not None:
         raise IdempotencyError(
             "One request, one claim: a protected view was called inside another; call what it does instead,"
             " and use functools.wraps in every decorator above @idempotent."
+        )
+    if state.given_database is not None and is_joined_elsewhere(state.given_database):
+        raise IdempotencyError(
+            "One request, one claim: a protected request was sent inside another of this process, and its work would be"
+            " part of the other's; send it over the network, or after the other has ended."
         )
     known: Reference | None = None
     reading: Reading | None = None
@@ -276,7 +299,8 @@ def _note_answer(response: Response) -> Response:
 
 def _note(found: Exchange, response: Response) -> None:
     if found.made is None and not found.failed:
-        found.made = Made(response, response.status_code, is_kept(found.policy, response))
+        is_answer = found.refusal is None  # and not what became of a refusal of ours on its way out
+        found.made = Made(response, response.status_code, is_answer and is_kept(found.policy, response))
 
 
 def _note_failure(_: Flask, exception: BaseException | None = None, **__: Any) -> None:
@@ -305,6 +329,10 @@ def _settle(state: State, response: Response) -> Response:
                 return _refusal_as_answer(refusal, known, response)
             except WorkRefused as error:
                 return _failure_as_answer(error, response)
+            except BaseException as error:
+                if not isinstance(error, Exception):
+                    exchange.put(request.environ, found)  # stopped in the middle: the safety net ends it
+                raise
             if found.refusal is not None and response.status_code == found.refusal.code:
                 return _mark_refusal(state, found.refusal, response)
             return mark_first(response, known)
@@ -320,6 +348,7 @@ def _with_safety_net(app: Flask) -> "WSGIApplication":
     wsgi_app, state = app.wsgi_app, app.extensions[NAME]
 
     def serve(environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
+        exchange.prepare(environ)
         try:
             return wsgi_app(environ, start_response)
         finally:
@@ -352,16 +381,24 @@ def _conclude(found: Exchange, attempt: Attempt, sent: Response | None) -> None:
     if found.made is None or not found.made.is_kept:
         attempt.release()
         return
-    attempt.complete(take_down(found.policy, found.made, sent, current_state().settings.max_body))
-    for act in found.afterwards:
-        _do_afterwards(act)
+    answer = take_down(found.policy, found.made, sent, current_state().settings.max_body)
+    app: Flask = current_app._get_current_object()  # type: ignore[attr-defined]  # the documented way
+    attempt.complete(answer, late=partial(_do_late, app, found.afterwards))
+    _do_afterwards(found.afterwards)
 
 
-def _do_afterwards(act: Callable[[], object]) -> None:
-    try:
-        act()
-    except Exception:
-        log.exception("a function given to after_commit failed; the request took effect all the same")
+def _do_late(app: Flask, acts: Collection[Callable[[], object]]) -> None:
+    """Do what was to be done after the commit, where its request has ended long since."""
+    with app.app_context():
+        _do_afterwards(acts)
+
+
+def _do_afterwards(acts: Collection[Callable[[], object]]) -> None:
+    for act in acts:
+        try:
+            act()
+        except Exception:
+            log.exception("a function given to after_commit failed; the request took effect all the same")
 
 
 def _answer_like_a_duplicate(found: Exchange, reading: Reading, response: Response) -> Response:

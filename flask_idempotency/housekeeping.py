@@ -57,14 +57,24 @@ class Housekeeper:
             rounds.drop(claim.guard.token)
 
     def finish_later(
-        self, claim: Claim, answer: Answer, retention: timedelta, answered: Checkpoint | None = None
+        self,
+        claim: Claim,
+        answer: Answer,
+        retention: timedelta,
+        answered: Checkpoint | None = None,
+        then: Callable[[], None] = lambda: None,
     ) -> None:
         """Store the answer of a run whose completion failed, as soon as the store can take it, if nobody took over.
 
         Before it the checkpoint *answered*, if that could not be written either, or nobody knows whether it was.
-        A process that ends in order tries once more before it goes.
+        A process that ends in order tries once more before it goes. *then* is called when it is stored.
         """
-        self._add(claim, lambda keeper: keeper._finish(claim, answer, retention, answered), TRY_AGAIN, urgent=True)
+
+        def finish(keeper: Housekeeper) -> None:
+            keeper._finish(claim, answer, retention, answered)
+            then()
+
+        self._add(claim, finish, TRY_AGAIN, urgent=True)
 
     def stop(self) -> None:
         """End this process's thread and wait for it; leases run out from here on. The next claim starts another."""

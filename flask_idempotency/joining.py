@@ -50,6 +50,11 @@ class Work:
             return bind  # a request inside this one, or a thread that was given a copy of its context
         return self._join(session, self._free_connection())
 
+    @property
+    def is_live(self) -> bool:
+        """Whether it can still be taken part in."""
+        return self._is_open and self._pooled.is_valid
+
     def _join(self, session: Session, connection: Connection) -> Connection:
         session.idempotency_work = self  # type: ignore[attr-defined]  # only sessions that can be joined come here
         self._sessions[session] = connection
@@ -178,6 +183,13 @@ def known_session(database: Database) -> Session | None:
     return session
 
 
+def is_joined_elsewhere(database: Database) -> bool:
+    """Say whether the app's session takes part in the work of another request; asked before this one has any."""
+    session = known_session(database)
+    work = None if session is None else cast(Joining, session).idempotency_work
+    return work is not None and work.is_live
+
+
 def let_go_of_session(database: Database) -> None:
     """End what the app's session has begun. Its connection may be dead, and the app's own farewell would fail on it."""
     session = open_session(database)
@@ -196,7 +208,9 @@ def give_back(pooled: PoolProxiedConnection) -> bool:
     try:
         pooled.rollback()
         pooled.close()
-    except Exception:  # noqa: BLE001  # a connection that cannot be rolled back is rolled back by being closed
-        pooled.invalidate()
+    except BaseException as error:
+        pooled.invalidate()  # a connection that cannot be rolled back is rolled back by being closed
+        if not isinstance(error, Exception):
+            raise
         return False
     return True

@@ -4,7 +4,7 @@ No connection is held in between: the claim is a row with a token and an end, wh
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
@@ -16,6 +16,7 @@ from flask import request
 from flask_idempotency import signals
 from flask_idempotency.core.checkpoint import REQUEST, Checkpoint, Kind, check_name
 from flask_idempotency.core.decision import Refuse, Replay, Run, decide
+from flask_idempotency.core.effects import legible
 from flask_idempotency.core.fingerprint import Fingerprint
 from flask_idempotency.core.record import Busy, Claim, Settled
 from flask_idempotency.core.reference import reference_of
@@ -134,6 +135,10 @@ class Held:
         self._names.append(name)
         return found
 
+    def went_on(self) -> bool:
+        """Say whether an earlier attempt has gone on from where this one is."""
+        return len(self._names) < len(self._recorded)
+
     def next_checkpoint(self, name: str, kind: Kind) -> Checkpoint:
         """Make the checkpoint of what is begun now."""
         return Checkpoint(name, kind, position=len(self._names))
@@ -172,7 +177,7 @@ class Held:
 
     def quarantine(self, reason: str) -> Exception:
         """Give the record to a person; give what to raise."""
-        known = reference_of(self.claim.id)
+        known, reason = reference_of(self.claim.id), legible(reason)
         self._write_answered()
         self.state.store.quarantine(self.claim, reason)
         self._is_quarantined = True
@@ -203,7 +208,7 @@ class Held:
 
     # -- how it ends -------------------------------------------------------------------------------------------------
 
-    def complete(self, answer: Answer) -> None:
+    def complete(self, answer: Answer, late: Callable[[], None]) -> None:
         """Store the answer.
 
         Raises ClaimLost if somebody took over, OutcomeUnknown if it could not be stored yet or an effect is undecided,
@@ -216,7 +221,7 @@ class Held:
             log.error("effect_undecided: %s of %s has no answer yet, so the view's is not kept", self.undecided, known)
             self.release()
             raise OutcomeUnknown(retry_after=1)
-        if len(self._names) < len(self._recorded):
+        if self.went_on():
             try:
                 self._stop(f"{self._recorded[len(self._names)].name!r} was recorded, and not come by")
             finally:
@@ -233,7 +238,7 @@ class Held:
             # the name is told: a database's own words may quote the row.
             trouble = type(error).__name__
             log.error("outcome_unknown: the answer of %s could not be stored yet: %s", known, trouble)
-            state.housekeeper.finish_later(self.claim, answer, self.policy.retention, self.answered)
+            state.housekeeper.finish_later(self.claim, answer, self.policy.retention, self.answered, late)
             raise OutcomeUnknown(retry_after=getattr(error, "retry_after", None)) from error
         finally:
             state.doorbell.ring(self.claim.id)

@@ -80,6 +80,8 @@ def effect(
         found = held.arrive_at(name, Kind.EFFECT)
         if found is not None and found.state is Progress.DONE:
             return load_result(found.result)
+        if found is not None and found.state is Progress.VOID and held.went_on():
+            raise NoEffect(load_result(found.result))  # the view made something of it then, and goes the same way now
         with held.busy_with(f"effect {name!r}"):
             _raise(_let_session_go(held.state))
             if found is not None and found.state is Progress.SENT:

@@ -5,6 +5,7 @@ withheld: what it commits is kept by a savepoint, what it rolls back goes back t
 """
 
 import logging
+from collections.abc import Callable
 from datetime import timedelta
 from typing import cast
 
@@ -35,6 +36,11 @@ def choose_course(state: State, policy: Policy, reading: Reading) -> "Entered | 
     if known is not None:
         return _course(Settled(known), reading)
     session = open_session(state.database)
+    if session is not None and session.in_nested_transaction():
+        raise IdempotencyError(
+            "db.session has a savepoint open, which would end inside of the request's transaction; put @idempotent"
+            " above whatever calls begin_nested()."
+        )
     try:
         found = _enter(state, policy, reading.asked, session)
     except ConnectionLost:
@@ -139,8 +145,8 @@ class Entered(Work):
 
     # -- how it ends -------------------------------------------------------------------------------------------------
 
-    def complete(self, answer: Answer) -> None:
-        """Commit work and answer together.
+    def complete(self, answer: Answer, late: Callable[[], None]) -> None:
+        """Commit work and answer together, or never: nothing is done late.
 
         Raises ClaimLost if somebody else's answer stands, WorkRefused if the database will not have it, and
         StoreUnavailable or OutcomeUnknown if the client must ask again.
@@ -188,6 +194,9 @@ class Entered(Work):
             self._pooled.invalidate()
             log.error("store_unavailable: %s before COMMIT", type(error).__name__)
             raise StoreUnavailable(retry_after=1) from error
+        except BaseException:
+            self._pooled.invalidate()  # stopped in the middle of something: nobody can go on from there
+            raise
         else:
             self._pooled.close()
 

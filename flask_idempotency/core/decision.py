@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from flask_idempotency import errors
-from flask_idempotency.core.fingerprint import Fingerprint, same
+from flask_idempotency.core.fingerprint import RULES, Fingerprint, same
 from flask_idempotency.core.record import Busy, Claim, Finished, Quarantined, Record, Settled
 from flask_idempotency.core.snapshot import NotKept, Snapshot
 
@@ -36,6 +36,9 @@ def decide(found: Claim | Busy | Settled, asked: Fingerprint) -> Run | Replay | 
             return Run(found)
         case Busy(fingerprint=None):
             return Refuse(errors.KeyReused())
+        case Busy(fingerprint=Fingerprint() as known) | Settled(fingerprint=known) if known.version not in RULES:
+            # A newer release wrote it, and has been rolled back or runs beside us: only its rules can tell.
+            return Refuse(errors.CheckpointUnknown(retry_after=RETRY_AFTER))
         case Busy(fingerprint=Fingerprint() as known) | Settled(fingerprint=known) if not same(known, asked):
             return Refuse(errors.KeyReused())
         case Busy(lease_left=left):

@@ -7,6 +7,8 @@ from typing import Any, Literal, get_args
 from flask_idempotency.core.checkpoint import Checkpoint, Progress
 from flask_idempotency.errors import IdempotencyError
 
+LONGEST_REASON = 500  # characters; a person adds remarks to it
+
 Policy = Literal["idempotent", "query", "at_most_once"]
 POLICIES: tuple[str, ...] = get_args(Policy)
 RETENTION = timedelta(hours=24)  # what most gateways promise to remember a key for
@@ -111,3 +113,8 @@ def _window(terms: Terms) -> timedelta:
 def _hours(age: timedelta) -> str:
     hours = age.total_seconds() / 3600
     return f"{hours:.1f} h" if hours >= 1 else f"{age.total_seconds():.0f} s"
+
+
+def legible(reason: str) -> str:
+    """Make a reason fit to be stored and read: without what no database takes, and not longer than a person reads."""
+    return reason.encode("utf-8", "replace").decode().replace("\x00", "\ufffd")[:LONGEST_REASON]

@@ -39,8 +39,11 @@ class Attempt(Protocol):
     def begin(self) -> None:
         """Look after the claim while the view runs."""
 
-    def complete(self, answer: Answer) -> None:
-        """Keep the answer. Raises ClaimLost if somebody else's stands, and whatever else keeps it from being given."""
+    def complete(self, answer: Answer, late: Callable[[], None]) -> None:
+        """Keep the answer. Raises ClaimLost if somebody else's stands, and whatever else keeps it from being given.
+
+        Where it is kept all the same, but later, *late* is called then.
+        """
 
     def release(self) -> None:
         """Let the next attempt run at once. Raises StoreUnavailable if that is why nothing is kept."""
@@ -56,7 +59,7 @@ class Exchange:
     reference: Reference | None
     reading: Reading | None
     made: Made | None = None
-    refusal: RequestRefused | None = None  # what a phase or effect has raised through the view
+    refusal: RequestRefused | None = None  # what a phase or effect has raised, unless the view has answered since
     failed: bool = False  # an exception nobody handled; what Flask makes of it is nobody's answer
     afterwards: list[Callable[[], object]] = field(default_factory=list)  # to be done once the work is committed
 
@@ -69,25 +72,30 @@ class Exchange:
 Environ = MutableMapping[str, Any]
 
 
+def prepare(environ: Environ) -> None:
+    """Make the slot: a list, for a middleware may hand on a copy of the environ, and both are to have the same."""
+    environ.setdefault(_SLOT, [])
+
+
 def put(environ: Environ, exchange: Exchange) -> None:
     """Take the slot."""
-    environ[_SLOT] = exchange
+    environ.setdefault(_SLOT, [])[:] = [exchange]
     environ[_REFERENCE] = exchange.reference
 
 
 def peek(environ: Environ, owner: object = None) -> Exchange | None:
     """Look at the slot, if it is this owner's; without one, at anybody's."""
-    found = cast(Exchange | None, environ.get(_SLOT))
-    return found if owner is None or found is None or found.owner is owner else None
+    slot: list[Exchange] | None = environ.get(_SLOT)
+    if not slot:
+        return None
+    return slot[0] if owner is None or slot[0].owner is owner else None
 
 
 def pop(environ: Environ, owner: object) -> Exchange | None:
     """Empty the slot, if it is this owner's, once: Flask runs the hooks again if one of them raises."""
-    if _SLOT not in environ:  # most requests have no key, and are asked no more than this
-        return None
     found = peek(environ, owner)
     if found is not None:
-        del environ[_SLOT]
+        environ[_SLOT].clear()
     return found
 
 

@@ -58,9 +58,28 @@ def test_new_records_are_made_by_the_new_rules(shop, deploy):
     assert shop.send(json={"a": 1}).headers[REPLAYED] == "true"
 
 
-def test_a_record_of_a_release_that_is_not_known_here_is_taken_for_another_request(shop, sql):
-    shop.send()
+def make_record_of_a_newer_release(sql):
+    """Give the one record a fingerprint by rules that are not known here."""
     ((stored,),) = sql("SELECT fingerprint FROM idempotency_record")
     sql("UPDATE idempotency_record SET fingerprint = :f", f=b"\x63" + bytes(stored)[1:])
 
-    assert (shop.send().status_code, shop.n) == (422, 1)
+
+def test_a_record_of_a_newer_release_is_neither_run_nor_called_another_request(shop, sql):
+    shop.send()
+    make_record_of_a_newer_release(sql)
+
+    answer = shop.send()
+
+    assert (answer.status_code, answer.json["code"], shop.n) == (503, "checkpoint-unknown", 1)
+    assert (answer.json["retryable"], answer.json["safe_new_key"]) == (True, False)
+
+
+def test_a_failed_attempt_of_a_newer_release_is_left_to_it(shop, sql):
+    shop.answer = lambda: abort(503)
+    shop.send()
+    make_record_of_a_newer_release(sql)
+    shop.answer = shop.create
+
+    answer = shop.send()
+
+    assert (answer.status_code, answer.json["code"], shop.n) == (503, "checkpoint-unknown", 1)

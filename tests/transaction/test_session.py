@@ -600,3 +600,27 @@ def test_a_view_whose_driver_forgets_what_was_prepared_is_answered_like_any_othe
     assert [each.status_code for each in answers] == [201, 201, 201]
     assert shop.notes == ["one"] * 3
     assert shop.records == 3
+
+
+# -- what the app has open before --------------------------------------------------------------------------------------
+
+
+def test_a_savepoint_that_is_open_before_the_claim_is_refused_with_a_sentence(shop, caplog):
+    @idempotent
+    def protected():
+        add(shop, "one")
+        return "made", 201
+
+    @exempt
+    def view():
+        with shop.db.session.begin_nested():
+            shop.db.session.execute(text("SELECT 1"))
+            return protected()
+
+    shop.serve(view)
+
+    answer = shop.send()
+
+    assert answer.status_code == 500
+    assert "put @idempotent above whatever calls begin_nested()" in caplog.text
+    assert shop.records == 0
