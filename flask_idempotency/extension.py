@@ -1,7 +1,8 @@
 """The story of a request: opened, run or answered at once, settled, and in the worst case abandoned."""
 
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial, wraps
 from inspect import isclass, iscoroutinefunction
@@ -152,14 +153,20 @@ def idempotent(view: Any = None, /, **given: Any) -> Any:
             @wraps(view)
             async def protected(*args: Any, **kwargs: Any) -> Any:
                 answer = _open(options)
-                return _returned(await cast(Awaitable[Any], view(*args, **kwargs))) if answer is None else answer
+                if answer is not None:
+                    return answer
+                with _minding_what_leaves():
+                    return await cast(Awaitable[Any], view(*args, **kwargs))
 
         else:
 
             @wraps(view)
             def protected(*args: Any, **kwargs: Any) -> Any:
                 answer = _open(options)
-                return _returned(view(*args, **kwargs)) if answer is None else answer
+                if answer is not None:
+                    return answer
+                with _minding_what_leaves():
+                    return view(*args, **kwargs)
 
         setattr(protected, MARK, options)
         return protected
@@ -167,12 +174,21 @@ def idempotent(view: Any = None, /, **given: Any) -> Any:
     return decorate if view is None else decorate(view)
 
 
-def _returned(answer: Any) -> Any:
-    """Note that a view has answered by itself: whatever a phase or effect has refused, it made something of it."""
-    found = exchange.peek(request.environ, current_state())
-    if found is not None:
-        found.refusal = None
-    return answer
+@contextmanager
+def _minding_what_leaves() -> Iterator[None]:
+    """Know whether a refusal that a phase or effect has raised leaves the view; if not, it made something of it."""
+    left: BaseException | None = None
+    try:
+        yield
+    except BaseException as error:
+        left = error
+        raise
+    finally:
+        found = exchange.peek(request.environ, current_state())
+        if found is not None and found.refusal is not None:
+            found.refusal_left = left is found.refusal
+            if not found.refusal_left:
+                found.refusal = None
 
 
 def exempt(view: View) -> View:
@@ -255,11 +271,6 @@ def _open(options: Options) -> Response | None:
             "One request, one claim: a protected view was called inside another; call what it does instead,"
             " and use functools.wraps in every decorator above @idempotent."
         )
-    if state.given_database is not None and is_joined_elsewhere(state.given_database):
-        raise IdempotencyError(
-            "One request, one claim: a protected request was sent inside another of this process, and its work would be"
-            " part of the other's; send it over the network, or after the other has ended."
-        )
     known: Reference | None = None
     reading: Reading | None = None
     course: Attempt | Replay | Refuse
@@ -267,6 +278,11 @@ def _open(options: Options) -> Response | None:
         reading = read(asked, policy, state.settings)
         if reading is None:
             return None
+        if state.given_database is not None and is_joined_elsewhere(state.given_database):
+            raise IdempotencyError(
+                "One request, one claim: a protected request was sent inside another of this process, and its work"
+                " would be part of the other's; send it over the network, or after the other has ended."
+            )
         known = reference_of(reading.asked.id)
         guard = transaction if policy.guard == "transaction" else lease
         course = guard.choose_course(state, policy, reading)
@@ -299,8 +315,9 @@ def _note_answer(response: Response) -> Response:
 
 def _note(found: Exchange, response: Response) -> None:
     if found.made is None and not found.failed:
-        is_answer = found.refusal is None  # and not what became of a refusal of ours on its way out
-        found.made = Made(response, response.status_code, is_answer and is_kept(found.policy, response))
+        refusal = found.refusal  # whatever the app makes of it on its way out, it is nobody's answer
+        is_ours = refusal is not None and (found.refusal_left or response.status_code == refusal.code)
+        found.made = Made(response, response.status_code, not is_ours and is_kept(found.policy, response))
 
 
 def _note_failure(_: Flask, exception: BaseException | None = None, **__: Any) -> None:
@@ -387,14 +404,20 @@ def _conclude(found: Exchange, attempt: Attempt, sent: Response | None) -> None:
     _do_afterwards(found.afterwards)
 
 
-def _do_late(app: Flask, acts: Collection[Callable[[], object]]) -> None:
+def _do_late(app: Flask, acts: list[Callable[[], object]]) -> None:
     """Do what was to be done after the commit, where its request has ended long since."""
     with app.app_context():
-        _do_afterwards(acts)
+        while acts:
+            try:
+                _do_afterwards(acts)
+            except BaseException as error:  # noqa: BLE001  # the thread looks after other requests too
+                log.error("a function given to after_commit wanted to end the process: %s", type(error).__name__)
 
 
-def _do_afterwards(acts: Collection[Callable[[], object]]) -> None:
-    for act in acts:
+def _do_afterwards(acts: list[Callable[[], object]]) -> None:
+    """Do each once, whatever becomes of it."""
+    while acts:
+        act = acts.pop(0)
         try:
             act()
         except Exception:

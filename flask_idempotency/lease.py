@@ -233,12 +233,14 @@ class Held:
             state.housekeeper.let_go(self.claim)
             self.lose()
             raise
-        except Exception as error:
+        except BaseException as error:
             # Whatever it was, the work is done: it must not be answered as if nothing had been run. Of the error only
             # the name is told: a database's own words may quote the row.
             trouble = type(error).__name__
             log.error("outcome_unknown: the answer of %s could not be stored yet: %s", known, trouble)
             state.housekeeper.finish_later(self.claim, answer, self.policy.retention, self.answered, late)
+            if not isinstance(error, Exception):
+                raise
             raise OutcomeUnknown(retry_after=getattr(error, "retry_after", None)) from error
         finally:
             state.doorbell.ring(self.claim.id)

@@ -59,7 +59,8 @@ class Exchange:
     reference: Reference | None
     reading: Reading | None
     made: Made | None = None
-    refusal: RequestRefused | None = None  # what a phase or effect has raised, unless the view has answered since
+    refusal: RequestRefused | None = None  # what a phase or effect has raised, if the view let it pass or may have
+    refusal_left: bool = False  # it did; of a view without a decorator nobody knows
     failed: bool = False  # an exception nobody handled; what Flask makes of it is nobody's answer
     afterwards: list[Callable[[], object]] = field(default_factory=list)  # to be done once the work is committed
 

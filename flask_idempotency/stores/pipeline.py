@@ -194,8 +194,8 @@ def _send_all(connection: Connection[Any], messages: Sequence[Message], prepares
     awaited: list[bytes | None] = []  # the answers: to a statement, or to the preparation of the one of this name
     pgconn.enter_pipeline_mode()
     for message in messages:
-        if prepares and _is_new(connection, message):
-            statement, names, name = _numbered(message[0])
+        statement, names, name = _numbered(message[0])
+        if prepares and name not in awaited and _is_new(connection, message):
             pgconn.send_prepare(name, statement, _dumped(connection, names, message[1], prepares)[1])
             awaited.append(name)
         _send(connection, *message, prepares)

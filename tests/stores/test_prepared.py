@@ -53,6 +53,17 @@ def test_a_store_goes_on_where_its_connection_forgets_what_was_prepared(postgres
     assert not store._prepares
 
 
+def test_a_statement_that_is_sent_twice_at_once_is_prepared_once(store: PostgresStore):
+    fresh = open_store(plain(store))
+    made = fresh.claim(make_asked(), LEASE)
+    fresh.quarantine(claimed(made), "nobody knows")
+
+    reopened = fresh.reopen(make_asked().id, "ada", [("charge", '"no"'), ("mail", '"no"')])
+    fresh.close()
+
+    assert reopened
+
+
 def run_once(store: PostgresStore, session: Any, key: str) -> None:
     """One request under the transaction guard, with a little work."""
     asked = make_asked(key)
