@@ -14,7 +14,7 @@ import pytest
 
 from tests.apps import checkout
 from tests.fixtures.gateway import Gateway
-from tests.fixtures.lines import DIED, LIVED, PACKAGE, Lines, in_child
+from tests.fixtures.lines import DIED, LIVED, PACKAGE, Lines, contents, in_child, stretches
 from tests.phases.faults import NOTHING, ONE, Books, Shop, is_first, is_replay, make_tables, opened
 
 VIEW = checkout.__file__
@@ -73,6 +73,10 @@ class Trial:
         code, seen = in_child(self._trace)
         assert code == LIVED, seen
         self.seen: list[tuple[str, int]] = [(path, line) for path, line in seen]  # in order, repetitions included
+
+    def stretches(self, folder: Path) -> list[range]:
+        """Join the lines between which no byte changes in the folder, where database and gateway have their files."""
+        return stretches(VIEW, lambda: self._mortal.order("watched"), lambda: contents(folder))
 
     def _trace(self) -> list[tuple[str, int]]:
         with Lines(VIEW) as lines:
@@ -207,9 +211,16 @@ def in_order(states: list[str | None]) -> bool:
 
 
 @pytest.mark.timeout(1800)  # the long run
-def test_after_death_at_a_line_there_is_one_of_everything_on_sqlite(sqlite_trial):
-    states = sqlite_trial.at_each(sample(sqlite_trial, 40), sqlite_trial.die_at)
+def test_after_death_at_every_line_there_is_one_of_everything_on_sqlite(sqlite_trial, tmp_path):
+    alike = sqlite_trial.stretches(tmp_path)
+    edges = {position for stretch in alike for position in (stretch[0], stretch[-1])}
+    positions = sorted(edges.union(sample(sqlite_trial, 150)))
 
+    states = sqlite_trial.at_each(positions, sqlite_trial.die_at)
+
+    assert [position for stretch in alike for position in stretch] == [*range(1, len(sqlite_trial.seen) + 1)]
+    left = dict(zip(positions, states, strict=True))
+    assert [left[stretch[0]] for stretch in alike] == [left[stretch[-1]] for stretch in alike]
     assert len(sqlite_trial.seen) > LEAST
     assert {path for path, _ in sqlite_trial.seen} > {VIEW, *(PACKAGE + room for room in ROOMS)}
     assert in_order(states)

@@ -4,14 +4,14 @@ import gc
 import os
 import random
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.apps import orders
-from tests.fixtures.lines import DIED, LIVED, PACKAGE, Lines, in_child
+from tests.fixtures.lines import DIED, LIVED, PACKAGE, Lines, contents, in_child, stretches
 from tests.transaction.faults import ONE, Books, Shop, is_first, is_replay, make_tables, opened
 
 VIEW = orders.__file__
@@ -30,13 +30,17 @@ class Trial:
         assert code == LIVED, seen
         self.seen: list[tuple[str, int]] = [(path, line) for path, line in seen]  # in order, repetitions included
 
+    def stretches(self, folder: Path) -> list[range]:
+        """Join the lines between which no byte of any file in the folder changes: a death leaves nothing but files."""
+        return stretches(VIEW, lambda: self._mortal.order("watched"), lambda: contents(folder))
+
     def _trace(self) -> list[tuple[str, int]]:
         with Lines(VIEW) as lines:
             answer = self._mortal.order("traced")
         assert is_first(answer), answer.data
         return lines.seen
 
-    def die_at_each(self, positions: range) -> list[bool]:
+    def die_at_each(self, positions: Iterable[int]) -> list[bool]:
         """Die at one position after the other; say of each whether the work was done by then."""
         return [self._named(position, self.die_at) for position in positions]
 
@@ -134,16 +138,20 @@ def trial_on(url: str) -> Iterator[Trial]:
     sys.settrace(before)
 
 
-@pytest.mark.timeout(900)  # hundreds of processes, one after the other
-def test_after_death_at_every_line_there_is_one_order_and_one_answer_on_sqlite(sqlite_trial):
-    positions = range(1, len(sqlite_trial.seen) + 1)
+@pytest.mark.timeout(1800)  # the long run
+def test_after_death_at_every_line_there_is_one_order_and_one_answer_on_sqlite(sqlite_trial, tmp_path):
+    alike = sqlite_trial.stretches(tmp_path)
+    edges = {position for stretch in alike for position in (stretch[0], stretch[-1])}
+    positions = sorted(edges.union(sample(len(sqlite_trial.seen), 1 if EVERY == 1 else 40)))
 
-    done = sqlite_trial.die_at_each(positions)
+    done = dict(zip(positions, sqlite_trial.die_at_each(positions), strict=True))
 
-    assert len(done) > LEAST
+    assert [position for stretch in alike for position in stretch] == [*range(1, len(sqlite_trial.seen) + 1)]
+    assert len(sqlite_trial.seen) > LEAST
     assert {path for path, _ in sqlite_trial.seen} > {VIEW, f"{PACKAGE}transaction.py", f"{PACKAGE}extension.py"}
-    assert done == sorted(done)  # undone up to the line that commits, and done from there on
-    assert set(done) == {False, True}
+    assert [done[stretch[0]] for stretch in alike] == [done[stretch[-1]] for stretch in alike]
+    assert list(done.values()) == sorted(done.values())  # undone up to the line that commits, and done from there on
+    assert set(done.values()) == {False, True}
 
 
 @pytest.mark.timeout(1800)  # the long run

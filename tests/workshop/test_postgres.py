@@ -11,7 +11,7 @@ import psutil
 import psycopg
 import pytest
 
-from tests.fixtures.postgres import PostgresServer, find_bindirs
+from tests.fixtures.postgres import FRESH, PostgresServer, find_bindirs
 from tests.fixtures.processes import ROOT, eventually, is_gone
 
 
@@ -127,6 +127,22 @@ def test_a_paused_backend_says_nothing_until_it_is_resumed(own_postgres: Postgre
         assert answer is not None
         assert answer.get_value(0, 0) == b"1"
         assert connection.pgconn.get_result() is None
+
+
+@pytest.mark.parametrize("is_kept", [True, False], ids=["kept", "gone"])
+def test_a_server_of_ones_own_knows_nothing_of_others_whether_a_fresh_cluster_is_kept_or_gone(
+    is_kept: bool, postgres_bindir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    with PostgresServer(postgres_bindir) as first:
+        assert Path(os.environ[FRESH].partition("=")[0]).exists()
+        first.create_database()
+    if not is_kept:
+        monkeypatch.setenv(FRESH, f"{tmp_path / 'gone'}={postgres_bindir}")
+
+    with PostgresServer(postgres_bindir) as server, psycopg.connect(server.url(driver="postgresql")) as connection:
+        names = connection.execute("SELECT datname FROM pg_database ORDER BY datname").fetchall()
+
+    assert names == [("postgres",), ("template0",), ("template1",)]
 
 
 @pytest.mark.parametrize("ending", ["in order", "killed"])
