@@ -15,7 +15,7 @@ from flask import Blueprint, Flask, abort, current_app, g, redirect, render_temp
 from sqlalchemy import update
 from werkzeug.wrappers import Response
 
-from demo_shop import bank
+from demo_shop import audit, bank
 from demo_shop.models import Switch, db
 
 if TYPE_CHECKING:
@@ -104,8 +104,9 @@ def spend(name: str) -> bool:
 
 
 def die_if_told() -> None:
-    """End this worker as a power cut does."""
+    """End this worker as a power cut does, but for its notes: the support desk is to tell of it."""
     if spend("kill_worker"):
+        audit.settle(1.0)
         os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -1,7 +1,7 @@
 """Writes the notes of one process down, in a thread of its own: no request waits for them.
 
-Whatever has gathered goes down as one insert, at once, on a connection of its own. While the database cannot be reached
-it is tried again; what cannot be written in the end is dropped with a word in the log.
+Whatever gathers within a tenth of a second goes down as one insert, on a connection of its own. While the database
+cannot be reached it is tried again; what cannot be written in the end is dropped with a word in the log.
 """
 
 import logging
@@ -18,6 +18,7 @@ from sqlalchemy.exc import DBAPIError
 
 from demo_shop.models import Attempt, db
 
+GATHER = 0.1  # seconds: what comes within them costs one insert instead of many
 BATCH = 1000  # notes in one insert: what SQLAlchemy puts into one statement
 MOST = 10_000  # notes that wait: some megabytes, and minutes of a busy worker
 AGAIN = 0.5  # seconds until a database that could not be reached is asked again
@@ -38,6 +39,7 @@ class Scribe:
         self._change = threading.Condition()
         self._thread: threading.Thread | None = None
         self._is_ending = self._is_full = False
+        self._is_awaited = False  # somebody wants to read what has gathered
 
     def take(self, row: Row) -> None:
         """Take a note. It costs its teller nothing but this."""
@@ -52,7 +54,8 @@ class Scribe:
                 thread = threading.Thread(target=self._work, name="notes", daemon=True)
                 thread.start()
                 self._thread = thread
-            self._change.notify_all()
+            if len(self._gathered) == 1:
+                self._change.notify_all()
         if overflows and not was_full:
             log.error("notes: %d wait for the database; from here on the oldest are dropped", MOST)
 
@@ -60,6 +63,8 @@ class Scribe:
         """Wait until all that was taken so far is dealt with; say whether it is."""
         with self._change:
             told = self._told
+            self._is_awaited = bool(self._gathered)
+            self._change.notify_all()
             return self._change.wait_for(lambda: self._told - len(self._gathered) >= told, seconds)
 
     def end(self, seconds: float) -> None:
@@ -83,6 +88,7 @@ class Scribe:
         """Wait for notes; give the oldest, or none at the end."""
         with self._change:
             self._change.wait_for(lambda: self._gathered or self._is_ending)
+            self._change.wait_for(lambda: self._is_awaited or self._is_ending, GATHER)
             return list(islice(self._gathered, BATCH))
 
     def _write(self, engine: Engine, batch: list[Row]) -> None:
@@ -113,6 +119,7 @@ class Scribe:
                 if self._gathered and self._gathered[0] is row:
                     self._gathered.popleft()
             self._is_full = False
+            self._is_awaited &= bool(self._gathered)
             self._change.notify_all()
 
 
