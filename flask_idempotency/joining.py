@@ -1,7 +1,5 @@
 """How an app's sessions take part in a transaction of ours: they work as ever, but its end is not theirs to choose."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, cast
 from weakref import WeakKeyDictionary
 
@@ -71,14 +69,9 @@ class Work:
     def _put_under_connection(self) -> None:
         self._connection._dbapi_connection = self._face  # type: ignore[assignment]  # there is no other way in
 
-    @contextmanager
-    def refreshing(self, is_so: bool) -> Iterator[None]:
-        """Know whether a statement only reads an object again."""
+    def mind_refresh(self, is_so: bool) -> None:
+        """Know whether the statements from here on only read an object again."""
         self._joint.is_refreshing = is_so
-        try:
-            yield
-        finally:
-            self._joint.is_refreshing = False
 
     def _keep(self) -> None:
         self._store.keep(self._pooled.driver_connection)
@@ -121,15 +114,19 @@ class Joining:
 
     def execute(self, *args: Any, **options: Any) -> Any:
         """Execute as ever, and let the work know when an object is only read again, as after every commit."""
-        if self.idempotency_work is None:
+        work = self.idempotency_work
+        if work is None:
             return super().execute(*args, **options)  # type: ignore[misc]  # as above
         given = options.get("execution_options") or {}
         load = given.get("_sa_orm_load_options")  # if it is renamed one day, we will only be slower
         session = cast(Session, self)
         takes_lock = getattr(args[0] if args else None, "_for_update_arg", None) is not None  # which it may not get
         is_refresh = getattr(load, "_refresh_state", None) is not None and not takes_lock
-        with self.idempotency_work.refreshing(is_refresh and not (session.new or session.dirty or session.deleted)):
+        work.mind_refresh(is_refresh and not (session.new or session.dirty or session.deleted))
+        try:
             return super().execute(*args, **options)  # type: ignore[misc]  # as above
+        finally:
+            work.mind_refresh(False)
 
 
 def join(database: Database, store: TransactionalStore) -> None:

@@ -332,7 +332,10 @@ def _let_session_go(state: State) -> IdempotencyError | None:
     if session is None or transaction is None:
         return None
     connection, store = session.connection().connection.driver_connection, cast(TransactionalStore, state.store)
-    if session.new or session.dirty or session.deleted or store.has_written(connection):
+    has_more = bool(session.new or session.dirty or session.deleted)
+    while (nested := session.get_nested_transaction()) is not None:
+        nested.rollback()  # while its savepoint is still there
+    if store.let_go(connection) or has_more:
         session.rollback()
         return IdempotencyError(
             "db.session holds changes that were made outside of a phase, and nothing would keep them from being made"

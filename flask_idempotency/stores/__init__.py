@@ -172,10 +172,10 @@ class TransactionalStore(Store, Protocol):
         """
 
     def watch(self, engine: Engine) -> None:
-        """Be ready to answer ``has_written`` for the connections of an app's engine."""
+        """Be ready to tell, in ``let_go``, what was done on the connections of an app's engine."""
 
-    def has_written(self, connection: Any) -> bool:
-        """Say whether the app has written something since it took this connection from its pool.
+    def let_go(self, connection: Any) -> bool:
+        """Roll back what the app has begun on this connection; say whether it had written something.
 
         Raises StoreUnavailable if the connection is dead.
         """

@@ -214,10 +214,13 @@ class PostgresStore(SqlStore):
     def watch(self, engine: Engine) -> None:
         """Do nothing: the server knows."""
 
-    def has_written(self, connection: Connection[Any]) -> bool:
-        """Ask the server: whoever has only read has no number yet."""
+    def let_go(self, connection: Connection[Any]) -> bool:
+        """Ask the server on the way: whoever has only read has no number yet."""
+        if connection.pgconn.transaction_status == TransactionStatus.IDLE:
+            return False
+        ask: Message = ("SELECT pg_current_xact_id_if_assigned() IS NOT NULL", {})
         try:
-            has_number = converse(connection, [("SELECT pg_current_xact_id_if_assigned() IS NOT NULL", {})]).flags(0)[0]
+            has_number = converse(connection, [ask, ("ROLLBACK", {})]).flags(0)[0]
         except Error as error:
             raise self._unavailable(error) from error
         return bool(has_number)

@@ -196,11 +196,12 @@ class SqliteStore(SqlStore):
         for end in ("checkin", "close", "invalidate"):
             event.listen(engine, end, _forget_changes)
 
-    def has_written(self, connection: sqlite3.Connection) -> bool:
+    def let_go(self, connection: sqlite3.Connection) -> bool:
         """Compare how much the connection has changed; if nobody noted it, the driver begins where something is."""
-        if id(connection) in _CHANGES:
-            return connection.total_changes != _CHANGES[id(connection)]
-        return connection.in_transaction and connection.isolation_level is not None
+        has_begun = connection.in_transaction and connection.isolation_level is not None
+        has_written = connection.total_changes != _CHANGES.get(id(connection), connection.total_changes)
+        connection.rollback()
+        return has_written if id(connection) in _CHANGES else has_begun
 
     def gives_way(self, error: BaseException) -> bool:
         """Say no: whoever has the writer's lock keeps it."""

@@ -413,30 +413,29 @@ class Phases:
 
     # -- what the app did before -------------------------------------------------------------------------------------
 
-    def test_whoever_has_only_read_has_written_nothing(self, store: TransactionalStore, connect: Connect) -> None:
-        """What it has open can be let go without a loss."""
+    def test_whoever_has_only_read_is_let_go_without_a_word(self, store: TransactionalStore, connect: Connect) -> None:
+        """There is nothing to lose."""
         connection = connect()
-        untouched = store.has_written(connection)
+        untouched = store.let_go(connection)
         done(connection)
 
         assert not untouched
-        assert not store.has_written(connection)
+        assert not store.let_go(connection)
 
-    def test_whoever_has_written_is_known_by_it_until_the_end(
+    def test_whoever_has_written_is_known_by_it_and_nothing_of_it_stays(
         self, store: TransactionalStore, connect: Connect
     ) -> None:
-        """Of the transaction, however it ends."""
+        """Until the end of the transaction, however it ends."""
         connection = connect()
-        work(connection, "before")
-        before = store.has_written(connection)
-        connection.commit()
-        after_commit = store.has_written(connection)
         work(connection, "in vain")
-        connection.rollback()
+        before = store.let_go(connection)
+        work(connection, "before")
+        connection.commit()
+        after_commit = store.let_go(connection)
 
         assert before
         assert not after_commit
-        assert not store.has_written(connection)
+        assert done(connection) == ["before"]
 
     def test_an_error_of_the_app_is_no_reason_to_run_a_phase_again(
         self, store: TransactionalStore, connect: Connect

@@ -762,8 +762,16 @@ class StandsForEverybody(PhaseMutant):
 class HasNeverWritten(PhaseMutant):
     """What the app did before a phase is thrown away."""
 
-    def has_written(self, connection: sqlite3.Connection) -> bool:
+    def let_go(self, connection: sqlite3.Connection) -> bool:
+        super().let_go(connection)
         return False
+
+
+class LeavesOpenWhatItLetsGo(PhaseMutant):
+    """What the app did before a phase is committed with it."""
+
+    def let_go(self, connection: sqlite3.Connection) -> bool:
+        return connection.total_changes > 0
 
 
 class AlwaysGivesWay(PhaseMutant):
