@@ -29,7 +29,7 @@ from flask_idempotency.core.reference import Reference, id_range, reference_of
 from flask_idempotency.core.scope import RecordId, Scope
 from flask_idempotency.core.snapshot import Answer, Damaged, NotKept, pack, unpack
 from flask_idempotency.errors import CheckpointUnknown, ClaimLost, ConfigError, OutcomeUnknown, StoreUnavailable
-from flask_idempotency.stores.database import TRIES, Message, Row, Rows, SqlDatabase, log
+from flask_idempotency.stores.database import TRIES, Fault, Message, Row, Rows, SqlDatabase, log
 
 RECORD, CHECKPOINT = TABLES = ("idempotency_record", "idempotency_checkpoint")
 COLUMNS = {
@@ -218,19 +218,22 @@ class SqlStore(SqlDatabase):
         self, record: RecordId, remark: str, decisive: str, steps: Sequence[tuple[str, Mapping[str, object]]]
     ) -> bool:
         """Do what a person wants, in one transaction; say whether it was done. The verb *decisive* knows by its row."""
-        before, sendings = self.find(record), 0
+        before, is_doubtful = self.find(record), False
 
         def send(connection: PoolProxiedConnection) -> Rows:
-            nonlocal sendings
-            sendings += 1
-            found = self._execute(connection, [(self._statement(verb), values) for verb, values in steps])
+            nonlocal is_doubtful
+            try:
+                found = self._execute(connection, [(self._statement(verb), values) for verb, values in steps])
+            except self._driver_error as error:
+                is_doubtful |= self._fault(error) is Fault.LOST
+                raise
             return found[[verb for verb, _ in steps].index(decisive)]
 
         if self._with_connection(send):
             return True
         # Where the first answer was lost, and the second sending found it done, the record bears our remark.
         ours = "; ".join(filter(None, [before.reason if before else None, remark]))
-        after = self.find(record) if sendings > 1 else None
+        after = self.find(record) if is_doubtful else None
         return after is not None and (after.reason or "").startswith(ours)
 
     def abandoned(self, age: timedelta, limit: int = 50) -> list[Record]:

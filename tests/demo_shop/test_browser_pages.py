@@ -187,8 +187,9 @@ def pay_in_doubt(browser, shop, handle):
         visitor.go_to_checkout("A silent card")
         [(before,)] = ask_the_gateway(shop, "SELECT coalesce(max(created_at), 0) FROM idempotency_record")
         visitor.pay()
-        confuse = "UPDATE idempotency_record SET fingerprint = zeroblob(16) WHERE created_at > ? RETURNING method"
-        eventually(lambda: ask_the_gateway(shop, confuse, before), within=10, what="a charge")
+        other = bytes([1, *range(15)])  # by the rules of version 1
+        confuse = "UPDATE idempotency_record SET fingerprint = ? WHERE created_at > ? RETURNING method"
+        eventually(lambda: ask_the_gateway(shop, confuse, other, before), within=10, what="a charge")
         visitor.see_in(visitor.page.locator("[data-status]"), "Only a person can say what happened here.")
         return visitor.page.locator(".status-reference code").inner_text()
 

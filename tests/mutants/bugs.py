@@ -175,11 +175,16 @@ def five_hundreds_stored(bed: Bed) -> None:
     def keep_failures_too(policy: Policy, response: Response) -> bool:
         return response.status_code >= 500 or is_kept(policy, response)
 
-    def complete_in_doubt(held: Held, answer: Answer) -> None:
+    def complete_in_doubt(held: Held, answer: Answer, late: Callable[[], None]) -> None:
         held.undecided = None
-        complete(held, answer)
+        complete(held, answer, late)
+
+    def note_refusals_too(found: exchange.Exchange, response: Response) -> None:
+        found.refusal = None
+        note(found, response)
 
     is_kept = bed.replace(extension, "is_kept", keep_failures_too)
+    note = bed.replace(extension, "_note", note_refusals_too)
     complete = bed.replace(lease.Held, "complete", complete_in_doubt)
 
 

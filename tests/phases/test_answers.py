@@ -254,7 +254,8 @@ def test_an_answer_whose_writing_is_in_doubt_does_not_keep_the_whole_from_being_
         patch.object(state.housekeeper, "finish_later") as postponed,
     ):
         refused = desk.send()
-    state.housekeeper._finish(*postponed.call_args.args)
+    *finished, _ = postponed.call_args.args
+    state.housekeeper._finish(*finished)
     retried = desk.send()
 
     assert code_of(refused) == (503, "outcome-unknown")
