@@ -1,11 +1,12 @@
 """How an app's sessions take part in a transaction of ours: they work as ever, but its end is not theirs to choose."""
 
+from collections.abc import Callable
 from typing import Any, cast
 from weakref import WeakKeyDictionary
 
 from flask import has_request_context, request
 from flask.globals import app_ctx
-from sqlalchemy import Connection, Engine, event
+from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import PoolProxiedConnection
@@ -69,9 +70,9 @@ class Work:
     def _put_under_connection(self) -> None:
         self._connection._dbapi_connection = self._face  # type: ignore[assignment]  # there is no other way in
 
-    def mind_refresh(self, is_so: bool) -> None:
-        """Know whether the statements from here on only read an object again."""
-        self._joint.is_refreshing = is_so
+    def mind(self, *, is_reading: bool, is_refreshing: bool) -> None:
+        """Know whether the statements from here on only read, and only an object that was read before."""
+        self._joint.is_reading, self._joint.is_refreshing = is_reading, is_refreshing
 
     def _keep(self) -> None:
         self._store.keep(self._pooled.driver_connection)
@@ -113,36 +114,41 @@ class Joining:
         return bind if work is None else work.bind_for(cast(Session, self), bind)
 
     def execute(self, *args: Any, **options: Any) -> Any:
-        """Execute as ever, and let the work know when an object is only read again, as after every commit."""
-        work = self.idempotency_work
-        if work is None:
-            return super().execute(*args, **options)  # type: ignore[misc]  # as above
-        given = options.get("execution_options") or {}
-        load = given.get("_sa_orm_load_options")  # if it is renamed one day, we will only be slower
-        session = cast(Session, self)
-        takes_lock = getattr(args[0] if args else None, "_for_update_arg", None) is not None  # which it may not get
-        is_refresh = getattr(load, "_refresh_state", None) is not None and not takes_lock
-        work.mind_refresh(is_refresh and not (session.new or session.dirty or session.deleted))
+        """Execute as ever, and let the work know what kind of statement it is."""
+        return self._minding(super().execute, args, options)  # type: ignore[misc]  # as above
+
+    def scalar(self, *args: Any, **options: Any) -> Any:
+        """Likewise."""
+        return self._minding(super().scalar, args, options)  # type: ignore[misc]  # as above
+
+    def scalars(self, *args: Any, **options: Any) -> Any:
+        """Likewise."""
+        return self._minding(super().scalars, args, options)  # type: ignore[misc]  # as above
+
+    def _minding(self, run: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        """Run a statement; where there is work, say before whether it only reads, as after every commit."""
+        work, session = self.idempotency_work or current_work(), cast(Session, self)
+        statement = args[0] if args else None
+        is_read = work is not None and getattr(statement, "is_select", False)
+        if not is_read or session.new or session.dirty or session.deleted:  # which it would flush before
+            return run(*args, **options)
+        assert work is not None, "it is a read of the work's"
+        load = (options.get("execution_options") or {}).get("_sa_orm_load_options")
+        # If either is renamed one day, we will only be slower. Who wants a lock may not get it.
+        is_refresh = getattr(load, "_refresh_state", None) and getattr(statement, "_for_update_arg", None) is None
+        work.mind(is_reading=True, is_refreshing=bool(is_refresh))
         try:
-            return super().execute(*args, **options)  # type: ignore[misc]  # as above
+            return run(*args, **options)
         finally:
-            work.mind_refresh(False)
+            work.mind(is_reading=False, is_refreshing=False)
 
 
 def join(database: Database, store: TransactionalStore) -> None:
     """Let the sessions that an app makes from now on be joined to the work of a request."""
     store.watch(database.engine)
-    event.listen(database.engine, "before_cursor_execute", _see)
     factory = session_factory(database)
     if not issubclass(factory.class_, Joining):
         factory.class_ = type(factory.class_.__name__, (Joining, factory.class_), {})
-
-
-def _see(connection: Connection, _cursor: object, statement: str, *_: object) -> None:
-    """Let the work know what kind of statement comes."""
-    face = _face_of(connection)
-    if isinstance(face, Face):
-        face.joint.see(statement)
 
 
 def _face_of(connection: Connection) -> Any:

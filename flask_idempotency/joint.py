@@ -9,7 +9,6 @@ from flask_idempotency.errors import WorkRefused
 
 _BEGIN_NEXT = "SAVEPOINT idempotency_next"  # names may repeat: the newest counts
 _UNDO_LAST = ("ROLLBACK TO SAVEPOINT idempotency_next", "RELEASE SAVEPOINT idempotency_next")
-_READS = ("SELECT", "SHOW", "SAVEPOINT", "RELEASE", "ROLLBACK")
 
 
 class Joint:
@@ -26,9 +25,9 @@ class Joint:
         self.ignores_begin = False  # the app begins by hand, where its driver does not
         self._to_keep = False  # something was committed, and has no savepoint yet
         self.to_undo = False  # something was rolled back, and is not undone yet
+        self.is_reading = False  # the statements from here on only read
         self.is_refreshing = False  # an object is read again: if that fails the request does, and needs no savepoint
         self._at_work: list[Face] = []  # who did something that a commit keeps and a rollback undoes, in that order
-        self._acts: Face | None = None  # who does something now that nobody has seen yet
         self.is_ending = False  # all that nobody has committed is undone at once
         self._is_torn = False  # something was rolled back that cannot be told from the work of another
 
@@ -40,11 +39,10 @@ class Joint:
         """Note that something was done through this face."""
         face.has_written = face.is_mixed = False
         self._at_work.append(face)
-        self._acts = face
+        self._note_write(face)
 
     def act(self, face: "Face") -> None:
-        """Be ready for whatever is done next through this face; it counts as written unless it is seen to read."""
-        self._judge()
+        """Be ready for whatever is done next through this face; it counts as written unless it is known to read."""
         if self.to_undo:
             self.to_undo = False
             self._undo()
@@ -54,21 +52,15 @@ class Joint:
             self._to_keep = False
             self._keep()
         if face in self._at_work:
-            self._acts = face
+            self._note_write(face)
         else:
             if self._at_work:
                 self._run(_BEGIN_NEXT)
             self.begin(face)
 
-    def see(self, statement: str) -> None:
-        """Look at what is done now."""
-        if statement[:12].lstrip().upper().startswith(_READS):
-            self._acts = None
-
-    def _judge(self) -> None:
-        """Note that whoever acted last has written: those who began later cannot be undone without it."""
-        face, self._acts = self._acts, None
-        if face is not None:
+    def _note_write(self, face: "Face") -> None:
+        """Note that something is written through this face: those who began later cannot be undone without it."""
+        if not self.is_reading:
             face.has_written = True
             for later in self._at_work[self._at_work.index(face) + 1 :]:
                 later.is_mixed = True
@@ -76,21 +68,20 @@ class Joint:
     def commit(self, face: "Face") -> None:
         """Keep what was done, by whomever."""
         if face in self._at_work:
-            self._rest()
+            self._at_work.clear()
             self._to_keep = self.has_kept = True
 
     def rollback(self, face: "Face") -> None:
         """Undo what was done through this face since the last commit."""
         if self.is_ending or face not in self._at_work:
             return
-        self._judge()
         place = self._at_work.index(face)
         if face.is_mixed or any(later.has_written for later in self._at_work[place + 1 :]):
             self._is_torn |= face.has_written
             self._at_work.remove(face)
         elif place == 0:
             self.to_undo = True
-            self._rest()
+            self._at_work.clear()
         else:
             for _ in self._at_work[place:]:
                 self._run(*_UNDO_LAST)
@@ -99,16 +90,12 @@ class Joint:
     def end(self) -> None:
         """Undo what nobody has committed. Raises WorkRefused if the work is not what the sessions believe it is."""
         self.to_undo |= bool(self._at_work)
-        self._rest()
+        self._at_work.clear()
         if self._is_torn:
             raise WorkRefused(
                 "A session was rolled back after another had written between its writes; a request has one transaction"
                 " here, and it cannot undo the one without the other."
             )
-
-    def _rest(self) -> None:
-        self._at_work.clear()
-        self._acts = None
 
     def _run(self, *statements: str) -> None:
         cursor = self.pooled.cursor()
