@@ -1,9 +1,19 @@
 """What the JSON API takes and gives, checked by marshmallow."""
 
+from datetime import UTC
+from typing import Any
+
 from marshmallow import RAISE, Schema, fields, validate
 
 from demo_shop import bank
 from demo_shop.cart import MOST
+
+
+class Instant(fields.DateTime):
+    """A time with its zone, which the database keeps without: it is UTC."""
+
+    def _serialize(self, value: Any, attr: str | None, obj: Any, **kwargs: Any) -> Any:
+        return super()._serialize(value.replace(tzinfo=UTC), attr, obj, **kwargs)
 
 
 class Strict(Schema):
@@ -111,7 +121,7 @@ class OrderSchema(Schema):
     state = fields.String(required=True)
     total_cents = fields.Integer(required=True)
     reference = fields.String(required=True, allow_none=True)
-    created_at = fields.DateTime(required=True)
+    created_at = Instant(required=True)
     lines = fields.List(fields.Nested(OrderLineSchema), required=True)
 
 

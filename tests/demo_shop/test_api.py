@@ -210,8 +210,11 @@ def described(tmp_path_factory: pytest.TempPathFactory, gateway_url: str) -> Ite
     """The document of a running shop, and a token."""
     folder = tmp_path_factory.mktemp("described")
     with open_shop(f"sqlite:///{folder / 'shop.sqlite'}", gateway_url) as shop:
-        shop.customer().send("/cart", "k", product="whisk", quantity=0)  # its thread for notes lives as long as it does
-        yield schemathesis.openapi.from_wsgi("/api/openapi.json", shop.app), Program(shop).token
+        program = Program(shop)
+        program.post("/api/cart", {"product": "whisk", "quantity": 1})
+        bought = program.post("/api/checkout", {"card": "card_ok"}, "k")  # and a thread for notes has begun
+        assert bought.status_code == 201
+        yield schemathesis.openapi.from_wsgi("/api/openapi.json", shop.app), program.token
 
 
 def test_every_operation_is_tried(described):
