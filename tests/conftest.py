@@ -7,6 +7,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -89,8 +90,8 @@ def no_thread_left() -> Iterator[None]:
     yield
 
     deadline = time.monotonic() + 2
-    left = [thread for thread in threading.enumerate() if thread not in before]
-    for thread in left:
-        thread.join(max(0.0, deadline - time.monotonic()))
-    if names := sorted(thread.name for thread in left if thread.is_alive()):
+    while (left := set(threading.enumerate()) - before) and time.monotonic() < deadline:
+        with suppress(RuntimeError):  # one that is only about to begin cannot be joined yet
+            left.pop().join(max(0.0, deadline - time.monotonic()))
+    if names := sorted(thread.name for thread in left):
         pytest.fail(f"the test left threads behind: {', '.join(names)}", pytrace=False)
