@@ -129,10 +129,10 @@ class Joining:
         """Run a statement; where there is work, say before whether it only reads, as after every commit."""
         work, session = self.idempotency_work or current_work(), cast(Session, self)
         statement = args[0] if args else None
-        is_read = work is not None and getattr(statement, "is_select", False)
-        if not is_read or session.new or session.dirty or session.deleted:  # which it would flush before
+        if work is None or not getattr(statement, "is_select", False):
             return run(*args, **options)
-        assert work is not None, "it is a read of the work's"
+        if session.new or session.dirty or session.deleted:  # which it would flush before
+            return run(*args, **options)
         load = (options.get("execution_options") or {}).get("_sa_orm_load_options")
         # If either is renamed one day, we will only be slower. Who wants a lock may not get it.
         is_refresh = getattr(load, "_refresh_state", None) and getattr(statement, "_for_update_arg", None) is None
