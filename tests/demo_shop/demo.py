@@ -43,10 +43,13 @@ class Demo:
         """What it has said so far."""
         return self._output.read_text()
 
-    def open(self) -> list[int]:
-        """Wait until it says that the shop is open; give the pids of all that it has started."""
+    def open(self) -> None:
+        """Wait until it says that the shop is open."""
         eventually(lambda: "The shop is open." in self.output() or self.process.poll() is not None, within=60)
         assert self.process.poll() is None, self.output()
+
+    def started(self) -> list[int]:
+        """Give the pids of all that it has started so far; a program may be about to start another."""
         return [child.pid for child in psutil.Process(self.process.pid).children(recursive=True)]
 
     def told(self, program: str) -> Any:

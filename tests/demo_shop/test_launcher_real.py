@@ -5,13 +5,15 @@ import re
 import psycopg
 
 from tests.demo_shop.demo import REAL
-from tests.fixtures.processes import ask, is_gone
+from tests.fixtures.processes import ask, eventually, is_gone
 
 
 def test_the_real_shop_its_gateway_and_its_outbox_start_and_stop_together(start_demo):
     demo = start_demo(program=REAL)
 
-    pids = demo.open()
+    demo.open()
+    eventually(lambda: len(demo.started()) >= 7, what="two masters with two workers each, and the outbox")
+    pids = demo.started()
     places = re.findall(r"http://127\.0\.0\.1:\d+/\S*", demo.output())
     statuses = {place: ask(place).status for place in places}
     code = demo.stop()
@@ -21,7 +23,6 @@ def test_the_real_shop_its_gateway_and_its_outbox_start_and_stop_together(start_
     assert set(statuses.values()) <= {200, 302, 303}  # a room may ask who is there first
     assert statuses[f"{shop}/"] == statuses[f"{gateway}/"] == 200
     assert code == 0
-    assert len(pids) >= 7  # two masters with two workers each, and the outbox
     assert all(map(is_gone, pids))
     assert "Traceback" not in "".join(log.read_text() for log in (demo.data / "logs").iterdir())
 

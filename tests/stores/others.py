@@ -1,6 +1,7 @@
 """Others that do something while the test does something else: a thread, or a forked copy of the process."""
 
 import os
+import signal
 import threading
 import traceback
 import warnings
@@ -59,7 +60,9 @@ class Child:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         os.close(self._tell)
         self._hear.close()
+        if kind is not None:
+            os.kill(self.pid, signal.SIGKILL)  # whoever gave up on it must not wait for its end
         os.waitpid(self.pid, 0)
