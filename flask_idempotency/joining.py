@@ -47,7 +47,7 @@ class Work:
             return known
         if self._context is not app_ctx._get_current_object():  # type: ignore[attr-defined]  # as above
             return bind  # a request inside this one, or a thread that was given a copy of its context
-        return self._join(session, self._free_connection())
+        return self._join(session, self._free_connection(session))
 
     @property
     def is_live(self) -> bool:
@@ -59,12 +59,16 @@ class Work:
         self._sessions[session] = connection
         return connection
 
-    def _free_connection(self) -> Connection:
-        """Give the one connection, opened again if its session has closed it; or if a session has it, another."""
+    def _free_connection(self, session: Session) -> Connection:
+        """Give the one connection to the session that has it, opened again if that has closed it; to others another."""
+        has_it = (each for each, taken in self._sessions.items() if taken is self._connection)
+        if next(has_it, session) is not session:
+            another = Connection(self._engine, connection=cast(Any, Face(self._joint)))
+            another.commit()  # what a listener began on it: a session would take part in that, and could not commit
+            return another
         if self._connection.closed:
             self._put_under_connection()
-        elif self._connection in self._sessions.values():
-            return Connection(self._engine, connection=cast(Any, Face(self._joint)))
+        self._connection.rollback()  # likewise, or what a session began that is gone and has closed nothing
         return self._connection
 
     def _put_under_connection(self) -> None:

@@ -1,7 +1,10 @@
 """Several sessions in one request, and work on the driver's own connection: one transaction, nothing mixed up."""
 
+import gc
+from inspect import getsource
+
 import pytest
-from sqlalchemy import func, select
+from sqlalchemy import event, func, select
 
 from flask_idempotency import idempotent, phase
 
@@ -99,6 +102,15 @@ def goes_on_after_the_end_of_the_other(shop, mine, other):
     mine.rollback()
 
 
+def commits_while_the_other_looks_up(shop, mine, other):
+    add(shop, mine, "mine")
+    mine.commit()
+    read(shop, other)
+    add(shop, mine, "more")
+    mine.commit()
+    other.rollback()
+
+
 STORIES = [
     looks_up_in_between,
     looks_up_before_and_closes_late,
@@ -109,6 +121,7 @@ STORIES = [
     writes_in_turn,
     has_a_third,
     goes_on_after_the_end_of_the_other,
+    commits_while_the_other_looks_up,
 ]
 WITHOUT_MINE = [gives_up_while_the_other_has_read, goes_on_after_the_end_of_the_other]
 stories = pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)
@@ -149,6 +162,58 @@ def test_two_sessions_of_a_request_are_told_apart_on_either_database(shop, story
     assert ("mine" in shop.notes) == (
         story not in (gives_up_while_the_other_has_read, goes_on_after_the_end_of_the_other)
     )
+
+
+@stories
+def test_sessions_are_told_apart_too_where_one_had_read_before_the_claim(make_shop, story):
+    shop = make_shop()
+
+    @shop.app.before_request
+    def know_who_asks():
+        read(shop, shop.db.session)
+
+    shop.begin()
+    shop.serve(tell(shop, story))
+
+    answer = shop.send()
+
+    assert answer.status_code == 201
+    assert not [note for note in shop.notes if "in vain" in note]
+    assert ("more" in shop.notes) == ("more" in getsource(story))
+
+
+def test_work_is_kept_behind_a_session_that_was_dropped_without_being_closed(make_postgres_shop):
+    shop = make_postgres_shop()
+    shop.begin()
+
+    def view():
+        read(shop, shop.db.session.session_factory())
+        gc.collect()
+        add(shop, shop.db.session(), "mine")
+        shop.db.session.commit()
+        return "made", 201
+
+    shop.serve(view)
+
+    assert [shop.send().status_code for _ in range(2)] == [201, 201]
+    assert shop.notes == ["mine"]
+
+
+@pytest.mark.parametrize("has_read", [True, False])
+def test_work_is_kept_where_a_listener_uses_each_connection_first(make_postgres_shop, has_read):
+    shop = make_postgres_shop()
+
+    @shop.app.before_request
+    def know_who_asks():
+        if has_read:
+            read(shop, shop.db.session)
+
+    shop.begin()
+    event.listen(shop.engine, "engine_connect", lambda connection: connection.exec_driver_sql("SET app.x = 'y'"))
+    shop.serve(tell(shop, commits_while_the_other_looks_up))
+
+    assert [shop.send().status_code for _ in range(2)] == [201, 201]
+    assert shop.notes == ["mine", "more"]
 
 
 def test_writes_of_two_sessions_that_cannot_be_told_apart_are_refused_as_a_whole(shop, caplog):
