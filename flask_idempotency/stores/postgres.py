@@ -76,15 +76,16 @@ class PostgresStore(SqlStore):
         request, record = _locks(asked)
         is_open = connection.pgconn.transaction_status != TransactionStatus.IDLE
         begin: Message = (f"SAVEPOINT {ENTRY}" if is_open else _begin(connection), {})
-        is_late = is_open or bool(patience) or connection.isolation_level is not None
         values = {"request": request, "record": record, "idle": _milliseconds(idle)}
-        rest: list[Message] = [(self._statement("glance"), {"id": asked.id}), (f"SAVEPOINT {KEPT}", {})]
-        take = [(self._statement("lock_late" if is_late else "lock"), values), *rest]
+        take: list[Message] = [
+            (self._statement("lock"), values),
+            (self._statement("glance"), {"id": asked.id}),
+            (f"SAVEPOINT {KEPT}", {}),
+        ]
         say = converse if is_open else open_with
         found = self._take(connection, asked, [begin, *self._wait(request, patience), *take], patience, say)
         if found == Busy(None, timedelta(0)):
             # The two locks of a transaction that ends are not given back at one instant: ask again a moment later.
-            take = [(self._statement("lock_late"), values), *rest]
             again = self._take(connection, asked, [_RELEASE, *self._wait(record, A_MOMENT), *take], A_MOMENT)
             return found if isinstance(again, Busy) else again
         return found
@@ -107,8 +108,9 @@ class PostgresStore(SqlStore):
         say: Callable[[Connection[Any], Sequence[Message], float], Replies] = converse,
     ) -> Claim | Busy | Settled:
         """Try for the locks and look, and judge by both."""
+        looked: Rows = []
         try:
-            replies, looked = say(connection, messages, patience.total_seconds()), list[Row]()
+            replies = say(connection, messages, patience.total_seconds())
             if replies.rows(-2):
                 looked = converse(connection, [(self._statement("look"), {"id": asked.id})]).rows(0)
         except Error as error:
@@ -117,7 +119,7 @@ class PostgresStore(SqlStore):
             if self._fault(error) is Fault.LOST:
                 raise ConnectionLost(retry_after=1) from error
             raise self._unavailable(error) from error
-        may_run, _, sees_the_past, has_past = (*replies.flags(-3), None, None)[:4]
+        may_run, _, sees_the_past, has_past = replies.flags(-3)
         found = self._judged(asked, looked, bool(has_past))
         if isinstance(found, Claim) and sees_the_past:
             found = self._judged(asked, self._run("look", id=asked.id), bool(has_past))

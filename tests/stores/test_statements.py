@@ -15,7 +15,6 @@ ROOM = Path(str(files(sql.__package__))) / "statements"
 FILES = sorted(ROOM.glob("*/*.sql"))
 LOCKS = {
     "lock",
-    "lock_late",
     "glance",
     "wait",
     "bound_wait",
