@@ -4,24 +4,27 @@ A server that stays silent is given up: psycopg waits for ever, and so would the
 """
 
 import re
-from collections.abc import Generator, Mapping, Sequence
+import struct
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import lru_cache
 from hashlib import sha256
 from time import monotonic
 from typing import Any, cast
 from weakref import WeakKeyDictionary
 
-from psycopg import Connection, OperationalError, abc, generators
-from psycopg.adapt import PyFormat, Transformer
+from psycopg import Connection, DataError, OperationalError, abc
+from psycopg.adapt import Transformer
 from psycopg.errors import (
     Diagnostic,
     DuplicatePreparedStatement,
     InvalidSqlStatementName,
     error_from_result,
 )
-from psycopg.pq import ExecStatus, Format, TransactionStatus
-from psycopg.pq.abc import PGresult
+from psycopg.pq import ConnStatus, ExecStatus, Format, TransactionStatus
+from psycopg.pq.abc import PGconn, PGresult
+from psycopg.waiting import Ready, Wait
 
 from flask_idempotency.stores.database import Message, Rows
 
@@ -29,8 +32,13 @@ ANSWER_TIMEOUT = 5.0  # seconds: a dead server must become a 503 before the clie
 FORGOTTEN = (InvalidSqlStatementName, DuplicatePreparedStatement)  # or a pooler gave us another server's connection
 _LAST = "idempotency_last"
 _COMMIT: Message = ("COMMIT", {})
+_MICROSECOND = timedelta(microseconds=1)
+_TEXT, _BINARY = int(Format.TEXT), int(Format.BINARY)
+_BYTEA, _INTERVAL, _ANY = 17, 1186, 0  # the server's numbers for types; it finds out by itself what any other is
 
-Steps = Generator[Any, Any, list[PGresult]]
+Numbered = tuple[bytes, tuple[str, ...], bytes]  # a statement, whose parameters it has, and its name
+Written = tuple[Numbered, list[bytes | None], list[int], list[int]]  # a statement, and its values, types and formats
+Steps = Generator[Wait, Ready, list[PGresult]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +60,9 @@ class Replies:
         result = self.results[index]
         if not result.ntuples:
             return []
-        transformer = _transformer(self.connection)
+        transformer = (
+            self.connection.transformer if isinstance(self.connection, Bounded) else Transformer(self.connection)
+        )
         transformer.set_pgresult(result)
         rows = cast(Rows, transformer.load_rows(0, result.ntuples, tuple))
         transformer.set_pgresult(None)  # it may be large, and the transformer stays
@@ -69,27 +79,36 @@ def converse(
     Raises the first error that the server reports, after which the others were not carried out. Any other exception
     leaves the connection in the middle of something: close it.
     """
-    warnings = list[str]()
+    warnings: list[str] = []
 
     def note(notice: Diagnostic) -> None:
         if notice.severity_nonlocalized == "WARNING":
             warnings.append(notice.sqlstate or "")
 
+    known = _prepared(connection) if prepares else None
     with connection.lock:
         connection.add_notice_handler(note)
         try:
-            is_alone = len(messages) == 1 and not (prepares and _is_new(connection, messages[0]))
-            send = _send_alone if is_alone else _send_all
-            answers = send(connection, messages, prepares)
-            results = Connection.wait(connection, _bounded(answers, ANSWER_TIMEOUT + patience))
-            if not is_alone:
+            awaited = _send(connection, messages, known)
+            is_pipeline = len(awaited) > 1
+            steps = _answers(connection.pgconn, is_pipeline)
+            results = Connection.wait(connection, _bounded(steps, ANSWER_TIMEOUT + patience))
+            if is_pipeline:
                 connection.pgconn.exit_pipeline_mode()
         finally:
             connection.remove_notice_handler(note)
-    for result in results:
+    answers: list[PGresult] = []
+    for index, result in enumerate(results):  # fewer where the connection was lost, one more where the commit failed
         if result.status not in (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK):
             raise error_from_result(result, encoding=connection.info.encoding)
-    return Replies(connection, results, warnings)
+        name = awaited[index]
+        if name is None:
+            answers.append(result)
+        elif known is not None:
+            known.add(name)
+    if len(results) < len(awaited):
+        raise OperationalError("the connection was lost")
+    return Replies(connection, answers, warnings)
 
 
 def open_with(connection: Connection[Any], messages: Sequence[Message], patience: float = 0) -> Replies:
@@ -120,14 +139,33 @@ _PREPARED: WeakKeyDictionary[Connection[Any], set[bytes] | None] = WeakKeyDictio
 
 def _prepared(connection: Connection[Any]) -> set[bytes] | None:
     """Give the names of the statements that the server keeps for this connection. None: it does not keep them."""
-    return _PREPARED.setdefault(connection, set())
+    if connection not in _PREPARED:
+        _PREPARED[connection] = known = set[bytes]()
+        _forget_with_psycopg(connection, known)
+    return _PREPARED[connection]
+
+
+def _forget_with_psycopg(connection: Connection[Any], known: set[bytes]) -> None:
+    """Empty *known* when psycopg lets the server forget what is prepared: after a rollback, if it prepared something.
+
+    It does not tell, so what decides it is listened at. If that is renamed one day, we learn it the hard way, and stop.
+    """
+    manager: Any = getattr(connection, "_prepared", None)
+    clear = getattr(manager, "clear", None)
+    if clear is None:
+        return
+
+    def clear_both() -> bool:
+        is_forgotten: bool = clear()
+        if is_forgotten:
+            known.clear()
+        return is_forgotten
+
+    manager.clear = clear_both
 
 
 def _may_prepare(connection: Connection[Any]) -> bool:
-    """Say whether an app's connection may be taught: its own statements may be prepared, and it has never forgotten.
-
-    The app's driver lets everything that is prepared be forgotten after some rollbacks, and we are not told.
-    """
+    """Say whether an app's connection may be taught: its own statements may be prepared, and it has never forgotten."""
     return connection.prepare_threshold is not None and _prepared(connection) is not None
 
 
@@ -136,7 +174,7 @@ def _stop_preparing(connection: Connection[Any]) -> None:
 
 
 @lru_cache(maxsize=256)  # a store has a few dozen statements
-def _numbered(text: str) -> tuple[bytes, tuple[str, ...], bytes]:
+def _numbered(text: str) -> Numbered:
     """Write parameters as the server does, $1, $2, say whose they are, and name the statement after itself."""
     names: dict[str, int] = {}
 
@@ -147,75 +185,92 @@ def _numbered(text: str) -> tuple[bytes, tuple[str, ...], bytes]:
     return numbered.encode(), tuple(names), b"idempotency_" + sha256(text.encode()).hexdigest()[:16].encode()
 
 
-def _send(connection: Connection[Any], text: str, values: Mapping[str, object], prepares: bool) -> None:
-    statement, names, name = _numbered(text)
-    if not names:
-        connection.pgconn.send_query_params(statement, None, result_format=Format.BINARY)
-        return
-    # Times and durations as text would depend on the role's settings, so every answer is binary.
-    given, types, formats = _dumped(connection, names, values, prepares)
-    if prepares:
-        connection.pgconn.send_query_prepared(name, given, formats, Format.BINARY)
-    else:
-        connection.pgconn.send_query_params(statement, given, types, formats, Format.BINARY)
+def _send(connection: Connection[Any], messages: Sequence[Message], known: set[bytes] | None) -> Sequence[bytes | None]:
+    """Send statements, prepared if there is a set of those that are *known*; in pipeline mode, unless it is only one.
 
-
-def _dumped(
-    connection: Connection[Any], names: Sequence[str], values: Mapping[str, object], prepares: bool
-) -> tuple[Sequence[Any], Sequence[int], Sequence[Any]]:
-    """Write values as the server reads them."""
-    wanted = [values[name] for name in names]
-    if prepares:  # psycopg chooses the type of a number by its size; a prepared statement has its types for good
-        wanted = [str(value) if isinstance(value, int) else value for value in wanted]
-    transformer = _transformer(connection)
-    given = transformer.dump_sequence(wanted, [PyFormat.AUTO] * len(names))
-    return given, transformer.types or (), transformer.formats or ()
-
-
-def _transformer(connection: Connection[Any]) -> abc.Transformer:
-    """Give what reads and writes values; a store's own connection has found out before how to do it."""
-    return connection.transformer if isinstance(connection, Bounded) else Transformer(connection)
-
-
-def _is_new(connection: Connection[Any], message: Message) -> bool:
-    """Say whether a statement has parameters and is not prepared on this connection yet."""
-    _, names, name = _numbered(message[0])
-    return bool(names) and name not in (_prepared(connection) or ())
-
-
-def _send_alone(connection: Connection[Any], messages: Sequence[Message], prepares: bool) -> Steps:
-    _send(connection, *messages[0], prepares)
-    return cast(Steps, generators.execute(connection.pgconn))
-
-
-def _send_all(connection: Connection[Any], messages: Sequence[Message], prepares: bool) -> Steps:
+    Give what will be answered, in order: a statement, or the preparation of the one of this name.
+    """
     pgconn = connection.pgconn
-    known = _prepared(connection) if prepares else None
-    awaited: list[bytes | None] = []  # the answers: to a statement, or to the preparation of the one of this name
-    pgconn.enter_pipeline_mode()
+    calls: list[tuple[Callable[..., None], tuple[object, ...]]] = []
+    awaited: list[bytes | None] = []
     for message in messages:
-        statement, names, name = _numbered(message[0])
-        if prepares and name not in awaited and _is_new(connection, message):
-            pgconn.send_prepare(name, statement, _dumped(connection, names, message[1], prepares)[1])
-            awaited.append(name)
-        _send(connection, *message, prepares)
-        awaited.append(None)
-    pgconn.pipeline_sync()
-    return _answers(connection, awaited, known if known is not None else set())
-
-
-def _answers(connection: Connection[Any], awaited: Sequence[bytes | None], known: set[bytes]) -> Steps:
-    """Flush, and collect one result for each statement; the last answer says that it was all."""
-    pgconn, results = connection.pgconn, list[PGresult]()
-    yield from generators.send(pgconn)
-    for name in awaited:
-        found = yield from generators.fetch_many(pgconn)
-        if name is None or found[0].status != ExecStatus.COMMAND_OK:
-            results += found
+        (statement, _, name), parameters, types, formats = _written(connection, *message)
+        # Times and durations as text would depend on the role's settings, so every answer is binary.
+        if known is None or not parameters:
+            calls.append((pgconn.send_query_params, (statement, parameters, types, formats, _BINARY)))
         else:
-            known.add(name)
-    yield from generators.fetch_many(pgconn)
-    return results
+            if name not in known and name not in awaited:
+                calls.append((pgconn.send_prepare, (name, statement, types)))
+                awaited.append(name)
+            calls.append((pgconn.send_query_prepared, (name, parameters, formats, _BINARY)))
+        awaited.append(None)
+    if len(calls) > 1:
+        pgconn.enter_pipeline_mode()
+    for send, arguments in calls:
+        send(*arguments)
+    if len(calls) > 1:
+        pgconn.pipeline_sync()
+    return awaited
+
+
+def _written(connection: Connection[Any], text: str, values: Mapping[str, object]) -> Written:
+    """Write a statement and its values as the server reads them.
+
+    psycopg would look for the way at every value, and choose the type of a number by its size; a prepared statement has
+    its types for good.
+    """
+    numbered = _numbered(text)
+    parameters: list[bytes | None] = []
+    types: list[int] = []
+    formats: list[int] = []
+    for name in numbered[1]:
+        value, type_, format_ = values[name], _ANY, _TEXT
+        match value:
+            case bytes():
+                type_, format_ = _BYTEA, _BINARY
+            case str():
+                value = value.encode() if value.isascii() else value.encode(connection.info.encoding)
+                if b"\0" in value:
+                    raise DataError("PostgreSQL has no text with a NUL in it")  # the driver would end it there
+            case int():
+                value = b"%d" % value
+            case timedelta():
+                value, type_, format_ = struct.pack("!qii", value // _MICROSECOND, 0, 0), _INTERVAL, _BINARY
+            case _:
+                assert value is None, f"no statement has a {type(value).__name__}"
+        parameters.append(value)
+        types.append(type_)
+        formats.append(format_)
+    return numbered, parameters, types, formats
+
+
+def _answers(pgconn: PGconn, is_pipeline: bool) -> Steps:
+    """Flush, and collect the results up to the one that says that it was all.
+
+    Whatever asks libpq lets other threads run, and then has to wait for them: nothing is asked that is known.
+    """
+    results: list[PGresult] = []
+    is_busy = True
+    while pgconn.flush():
+        if (yield Wait.RW) & Ready.R:
+            pgconn.consume_input()  # or both sides would wait for the other to read
+            is_busy = bool(pgconn.is_busy())
+    while True:
+        while is_busy:
+            yield Wait.R
+            pgconn.consume_input()
+            is_busy = bool(pgconn.is_busy())
+        result = pgconn.get_result()
+        if result is None:
+            if not is_pipeline or pgconn.status == ConnStatus.BAD:
+                return results
+        elif result.status == ExecStatus.PIPELINE_SYNC:
+            return results
+        else:
+            results.append(result)
+            if is_pipeline:
+                pgconn.get_result()  # None: the end of the answer to one statement, for which nobody has to wait
+        is_busy = bool(pgconn.is_busy())
 
 
 class Bounded(Connection[Any]):

@@ -128,6 +128,36 @@ def test_a_connection_that_has_forgotten_what_was_prepared_is_not_taught_again(
     assert prepared(workplace) == 0
 
 
+def test_what_psycopg_lets_the_server_forget_is_prepared_again(store: PostgresStore, workplace: Any):
+    workplace.prepare_threshold = 0  # it prepares at once, and lets all be forgotten after a rollback
+    run_once(store, workplace, "order-1")
+    workplace.execute("INSERT INTO work VALUES ('undone')")
+    workplace.rollback()
+    assert prepared(workplace) == 0
+    workplace.commit()
+
+    run_once(store, workplace, "order-2")
+
+    assert worked(store) == ["order-1", "order-2"]
+    assert prepared(workplace) == 3
+
+
+def test_what_a_nested_rollback_lets_the_server_forget_is_prepared_again(store: PostgresStore, workplace: Any):
+    workplace.prepare_threshold = 0
+    run_once(store, workplace, "order-1")
+    asked = make_asked("order-2")
+    claim = claimed(store.enter(workplace, asked, patience=timedelta(0), idle=LEASE))
+    workplace.execute("SAVEPOINT nested")
+    workplace.execute("INSERT INTO work VALUES ('undone')")
+    workplace.execute("ROLLBACK TO SAVEPOINT nested")  # as session.begin_nested() does
+
+    store.finish(workplace, claim, asked, DONE, RETENTION)
+    run_once(store, workplace, "order-3")
+
+    assert worked(store) == ["order-1", "order-3"]
+    assert prepared(workplace) == 3
+
+
 def test_a_connection_that_forgets_in_the_middle_loses_no_work(store: PostgresStore, workplace: Any):
     run_once(store, workplace, "order-1")
     asked = make_asked("order-2")
