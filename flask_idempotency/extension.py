@@ -105,7 +105,7 @@ class Idempotency:
                 outgoing.watch()
         app.url_value_preprocessor(partial(_listen, state))
         app.before_request(partial(_open_undecorated, state))
-        app.after_request(partial(_settle, state))
+        app.after_request(partial(_settle, app, state))
         got_request_exception.connect(_note_failure, app)
         app.wsgi_app = _with_safety_net(app)  # type: ignore[assignment, method-assign]  # the documented way
         app.jinja_env.globals["idempotency_field"] = idempotency_field
@@ -152,7 +152,7 @@ def idempotent(view: Any = None, /, **given: Any) -> Any:
 
             @wraps(view)
             async def protected(*args: Any, **kwargs: Any) -> Any:
-                answer = _open(options)
+                answer = _open(current_state(), _this_request(), options)
                 if answer is not None:
                     return answer
                 with _minding_what_leaves():
@@ -162,7 +162,7 @@ def idempotent(view: Any = None, /, **given: Any) -> Any:
 
             @wraps(view)
             def protected(*args: Any, **kwargs: Any) -> Any:
-                answer = _open(options)
+                answer = _open(current_state(), _this_request(), options)
                 if answer is not None:
                     return answer
                 with _minding_what_leaves():
@@ -230,9 +230,10 @@ def _listen(state: State, _: str | None, __: dict[str, Any] | None) -> None:
     Whoever else sees it may raise, and what the view did must be known by then. A request that is resumed becomes its
     caller's before anybody asks whose it is.
     """
-    if may_have_key(request):
-        after_this_request(_note_answer)
-        resumed: Asked | None = request.environ.get(RESUMED)
+    asked = _this_request()
+    if may_have_key(asked):
+        after_this_request(partial(_note_answer, asked, state))
+        resumed: Asked | None = asked.environ.get(RESUMED)
         if resumed is not None and state.caller is not None:
             state.caller(resumed.scope)
 
@@ -247,24 +248,23 @@ def _open_undecorated(state: State) -> Response | None:
         return None
     if state.options_of(endpoint, asked.method) is not None:
         return None  # it opens where its decorator stands, or not at all
-    return _open(DEFAULT)
+    return _open(state, asked, DEFAULT)
 
 
-def _refuse_to_resume(asked: Request) -> None:
+def _refuse_to_resume(state: State, asked: Request) -> None:
     """Keep a request that is resumed from a view that is not protected any more: it would run on every look."""
     resumed: Asked | None = asked.environ.get(RESUMED)
     if resumed is not None:
         known = reference_of(resumed.id)
         log.critical("checkpoint_unknown: %s is to be resumed, and its view is not protected any more", known)
-        raise dress(current_state(), CheckpointUnknown(retry_after=1), known)
+        raise dress(state, CheckpointUnknown(retry_after=1), known)
 
 
-def _open(options: Options) -> Response | None:
+def _open(state: State, asked: Request, options: Options) -> Response | None:
     """Decide a request's course: None to run the view, an answer to replay, or a refusal that is raised."""
-    state, asked = current_state(), _this_request()
     policy = state.policy(options)
     if asked.method not in policy.methods:
-        _refuse_to_resume(asked)
+        _refuse_to_resume(state, asked)
         return None
     if exchange.peek(asked.environ) is not None:
         raise IdempotencyError(
@@ -305,9 +305,9 @@ def _open(options: Options) -> Response | None:
             return None
 
 
-def _note_answer(response: Response) -> Response:
+def _note_answer(asked: Request, state: State, response: Response) -> Response:
     """Remember what the view made, before another hook can spoil it: a success is never run again."""
-    found = exchange.peek(request.environ, current_state())
+    found = exchange.peek(asked.environ, state)
     if found is not None and found.attempt is not None:
         _note(found, response)
     return response
@@ -327,7 +327,7 @@ def _note_failure(_: Flask, exception: BaseException | None = None, **__: Any) -
         found.failed = True
 
 
-def _settle(state: State, response: Response) -> Response:
+def _settle(app: Flask, state: State, response: Response) -> Response:
     """Settle a request once its answer is made (``after_request``)."""
     match exchange.pop(request.environ, state):
         case None:
@@ -339,7 +339,7 @@ def _settle(state: State, response: Response) -> Response:
         case Exchange(attempt=attempt, reference=str(known), reading=Reading() as reading) as found if attempt:
             _note(found, response)  # where the key came to light too late for us to be the first
             try:
-                _conclude(found, attempt, None if found.failed else response)
+                _conclude(app, state, found, attempt, None if found.failed else response)
             except ClaimLost:
                 return _answer_like_a_duplicate(found, reading, response)
             except (OutcomeUnknown, StoreUnavailable, CheckpointUnknown) as refusal:
@@ -371,18 +371,18 @@ def _with_safety_net(app: Flask) -> "WSGIApplication":
         finally:
             found = exchange.pop(environ, state)
             if found is not None:
-                _abandon(app, found)
+                _abandon(app, state, found)
 
     return serve
 
 
-def _abandon(app: Flask, found: Exchange) -> None:
+def _abandon(app: Flask, state: State, found: Exchange) -> None:
     """Settle a run that nothing else settled: a hook raised, or the worker is being stopped."""
     if found.attempt is None:
         return
     try:
         with app.app_context():
-            _conclude(found, found.attempt, None)
+            _conclude(app, state, found, found.attempt, None)
     except (ClaimLost, OutcomeUnknown, StoreUnavailable, CheckpointUnknown, WorkRefused):
         pass  # it has been told; there is no answer to give
     except Exception:
@@ -390,7 +390,7 @@ def _abandon(app: Flask, found: Exchange) -> None:
         log.exception("could not settle %s", found.reference)
 
 
-def _conclude(found: Exchange, attempt: Attempt, sent: Response | None) -> None:
+def _conclude(app: Flask, state: State, found: Exchange, attempt: Attempt, sent: Response | None) -> None:
     """End a run: keep its answer, as it is sent if it is sent, or let the next attempt run.
 
     Raises ClaimLost if somebody else's answer stands, or whatever else keeps this one from being given.
@@ -398,8 +398,7 @@ def _conclude(found: Exchange, attempt: Attempt, sent: Response | None) -> None:
     if found.made is None or not found.made.is_kept:
         attempt.release()
         return
-    answer = take_down(found.policy, found.made, sent, current_state().settings.max_body)
-    app: Flask = current_app._get_current_object()  # type: ignore[attr-defined]  # the documented way
+    answer = take_down(found.policy, found.made, sent, state.settings.max_body)
     attempt.complete(answer, late=partial(_do_late, app, found.afterwards))
     _do_afterwards(found.afterwards)
 

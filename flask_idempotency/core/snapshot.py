@@ -55,7 +55,7 @@ def pack(record: RecordId, answer: Answer) -> tuple[int, str, bytes | None]:
             body: bytes | None = answer.body
         case NotKept(status, location):
             headers, body = (() if location is None else (("Location", location),)), None
-    text = json.dumps([*chain.from_iterable(headers)], separators=(",", ":"), ensure_ascii=True)
+    text = _encode([*chain.from_iterable(headers)])
     return status, f"{_check(record, status, text, body)}{text}", body
 
 
@@ -71,6 +71,7 @@ def unpack(record: RecordId, status: int | None, headers: str | None, body: byte
     return NotKept(status, dict(pairs).get("Location")) if body is None else Snapshot(status, pairs, body)
 
 
+_encode = json.JSONEncoder(separators=(",", ":")).encode  # ASCII, whatever the database's encoding is
 _CHECK_LENGTH = 8  # base64 of 6 bytes: chance will not pass it; against a forger there is encryption, not this
 
 

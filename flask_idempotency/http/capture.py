@@ -124,7 +124,7 @@ def restore(snapshot: Snapshot, request: Request, reference: str, response: Resp
 
 def mark_first(response: Response, reference: str) -> Response:
     """Put our one header on a first answer; a view's own values for our names are dropped."""
-    response.headers.pop(REPLAYED, None)
+    response.headers.remove(REPLAYED)
     response.headers[REFERENCE] = reference
     return response
 

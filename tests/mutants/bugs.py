@@ -9,7 +9,7 @@ from hashlib import sha256
 from typing import Any, NoReturn
 from uuid import uuid4
 
-from flask import Response, request
+from flask import Request, Response, request
 
 from flask_idempotency import extension, lease, phases
 from flask_idempotency.core.checkpoint import Checkpoint, Kind, dump_result, load_result
@@ -19,7 +19,7 @@ from flask_idempotency.core.snapshot import Answer
 from flask_idempotency.http import exchange
 from flask_idempotency.lease import Held
 from flask_idempotency.policy import Options, Policy
-from flask_idempotency.state import current_state
+from flask_idempotency.state import State, current_state
 from flask_idempotency.stores import sql, sqlite
 from flask_idempotency.stores.postgres import PostgresStore
 from flask_idempotency.stores.sql import SqlStore
@@ -49,7 +49,7 @@ class Nobody:
 def protection_off(bed: Bed) -> None:
     """Whoever turned it off for one bad night, and left it off."""
 
-    def let_everything_in(options: Options) -> None:
+    def let_everything_in(state: State, asked: Request, options: Options) -> None:
         """Read no key and ask no store."""
 
     @contextmanager
