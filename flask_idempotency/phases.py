@@ -10,12 +10,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from math import ceil
-from typing import Any, cast
+from typing import Any
 
 from flask import has_request_context, request
-from sqlalchemy import Connection
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
-from sqlalchemy.orm import Session
 
 from flask_idempotency.core import effects
 from flask_idempotency.core.checkpoint import Checkpoint, Kind, Progress, dump_result, effect_key, load_result
@@ -29,15 +26,12 @@ from flask_idempotency.errors import (
     OutcomeUnknown,
     RequestInFlight,
     RequestRefused,
-    StoreUnavailable,
 )
 from flask_idempotency.http import exchange
-from flask_idempotency.joining import Work, give_back, known_session, open_session
 from flask_idempotency.lease import Held
 from flask_idempotency.refusing import dress
-from flask_idempotency.state import State, check_driver, current_state
-from flask_idempotency.stores import TransactionalStore
-from flask_idempotency.stores.database import TRIES, ConnectionLost, ThrownBack, first_line
+from flask_idempotency.state import current_state
+from flask_idempotency.step import carry_out, let_session_go
 
 log = logging.getLogger("flask_idempotency")
 
@@ -53,7 +47,7 @@ def phase(name: str, step: Callable[..., Any], /, *args: Any, **kwargs: Any) -> 
         if found is not None:
             return load_result(found.result)
         with held.busy_with(f"phase {name!r}"):
-            return _carry_out(held, held.next_checkpoint(name, Kind.PHASE), lambda: step(*args, **kwargs))
+            return carry_out(held, held.next_checkpoint(name, Kind.PHASE), lambda: step(*args, **kwargs))
 
 
 def effect(
@@ -83,7 +77,7 @@ def effect(
         if found is not None and found.state is Progress.VOID and held.went_on():
             raise NoEffect(load_result(found.result))  # the view made something of it then, and goes the same way now
         with held.busy_with(f"effect {name!r}"):
-            _raise(_let_session_go(held.state))
+            _raise(let_session_go(held.state))
             if found is not None and found.state is Progress.SENT:
                 return _go_on(held, found, call, query, terms)
             return _send(held, found or held.next_checkpoint(name, Kind.EFFECT), call, terms)
@@ -145,7 +139,7 @@ def _call(held: Held, sent: Checkpoint, call: Callable[[str], Any], trouble: str
         try:
             return call(effect_key(held.claim.id, sent.name, sent.generation))
         finally:
-            held.mistake = _let_session_go(held.state)
+            held.mistake = let_session_go(held.state)
     except NeedsPerson as error:
         raise held.quarantine(f"{sent.name}: {error.reason}") from error
     except NoEffect:
@@ -177,113 +171,6 @@ def _done(held: Held, sent: Checkpoint, answer: Any, terms: Terms) -> Any:
     held.undecided = None
     _raise(held.mistake)
     return load_result(text)
-
-
-# -- a phase's transaction -------------------------------------------------------------------------------------------
-
-
-def _carry_out(held: Held, made: Checkpoint, step: Callable[[], Any]) -> Any:
-    """Run a step and commit it, again where the database gave way to somebody else; the fence comes first each time."""
-    check_driver("phase()", held.state)
-    if held.claim.point == made.point:
-        raise held.quarantine(f"phase {made.name!r} was committed by its own step, without its checkpoint")
-    for tries_left in reversed(range(TRIES)):
-        _raise(_let_session_go(held.state))
-        try:
-            with _opened(held, made) as work:
-                text = dump_result(step(), f"phase {made.name!r}")
-                work.commit(text)
-        except (ThrownBack, ConnectionLost):
-            if not tries_left:
-                raise
-        else:
-            held.pass_by(made)
-            return load_result(text)
-    raise AssertionError("the last try returns or raises")
-
-
-@contextmanager
-def _opened(held: Held, made: Checkpoint) -> Iterator["Step"]:
-    """Open the transaction of a phase, and let nothing of it stay if anything is raised."""
-    engine, store = held.state.database.engine, cast(TransactionalStore, held.state.store)
-    try:
-        connection = engine.connect()
-        pooled = connection.connection
-    except SQLAlchemyError as error:
-        log.error("store_unavailable: %s: %s", type(error).__name__, first_line(error))
-        raise StoreUnavailable(retry_after=1) from error
-    try:
-        store.fence(pooled.driver_connection, held.claim, made, idle=held.policy.lease, answered=held.answered)
-        work = held.work = Step(held, made, connection)
-    except ConnectionLost:
-        pooled.invalidate()
-        engine.dispose()  # the others of its age are gone too
-        raise
-    except BaseException:
-        give_back(pooled)
-        raise
-    try:
-        yield work
-    except BaseException as error:
-        work.drop()
-        if store.gives_way(error.orig or error if isinstance(error, DBAPIError) else error):
-            raise ThrownBack(retry_after=1) from error
-        raise
-    finally:
-        held.work = None
-
-
-class Step(Work):
-    """A phase's transaction: opened by the fence, joined by the step's sessions, committed with the checkpoint."""
-
-    def __init__(self, held: Held, made: Checkpoint, connection: Connection) -> None:
-        super().__init__(held.state, connection)
-        self._held, self._made = held, made
-        session = known_session(held.state.database)
-        self._read_before = set() if session is None else set(session.identity_map.all_states())
-
-    def commit(self, result: str) -> None:
-        """Commit what the step did, with its result. Raises ClaimLost, or whatever keeps it from being committed."""
-        session = open_session(self._state.database)  # it may hold what was never flushed
-        for each in {*self._sessions, *([] if session is None else [session])}:
-            each.commit()
-        self._part()
-        made = replace(self._made, result=result)
-        try:
-            self._store.seal(self._pooled.driver_connection, self._held.claim, made, undo=self._joint.to_undo)
-        except OutcomeUnknown:
-            self._pooled.invalidate()
-            self._settle_doubt()
-        else:
-            self._pooled.close()
-
-    def drop(self) -> None:
-        """Undo everything. What the sessions believe to be in the database may not be there, so they forget it."""
-        try:
-            if self._is_open:
-                self._part()
-            else:
-                for session in list(self._sessions):
-                    self._forget(session)
-        except Exception as error:  # noqa: BLE001  # whatever a session has to say, the transaction ends here
-            log.warning("a session could not be let go: %s", type(error).__name__)
-        give_back(self._pooled)
-
-    def _forget(self, session: Session) -> None:
-        for state in session.identity_map.all_states():
-            known = state.obj()
-            if known is not None:
-                session.expire(known) if state in self._read_before else session.expunge(known)
-
-    def _settle_doubt(self) -> None:
-        """Find out whether a COMMIT happened whose answer did not come. Nobody goes on by a guess."""
-        try:
-            if self._store.stand(self._held.claim) != self._made.point:
-                raise ThrownBack(retry_after=1)
-        except OutcomeUnknown:
-            self._held.leave_lease()  # it may still happen, and an effect's answer with it
-            self._held.answered = None
-            raise
 
 
 # -- where we are ----------------------------------------------------------------------------------------------------
@@ -320,29 +207,6 @@ def _advice(found: exchange.Exchange | None) -> str:
         "needs the lease guard: under the transaction guard the whole view is one transaction; decorate the view with"
         ' @idempotent(required=True, guard="lease").'
     )
-
-
-def _let_session_go(state: State) -> IdempotencyError | None:
-    """End the transaction in which the view has read: a step has its own, and a call must not hold a connection.
-
-    Gives the mistake, if it has done more than read; that is undone.
-    """
-    session = None if state.given_database is None else open_session(state.given_database)
-    transaction = None if session is None else session.get_transaction()
-    if session is None or transaction is None:
-        return None
-    connection, store = session.connection().connection.driver_connection, cast(TransactionalStore, state.store)
-    has_more = bool(session.new or session.dirty or session.deleted)
-    while (nested := session.get_nested_transaction()) is not None:
-        nested.rollback()  # while its savepoint is still there
-    if store.let_go(connection) or has_more:
-        session.rollback()
-        return IdempotencyError(
-            "db.session holds changes that were made outside of a phase, and nothing would keep them from being made"
-            " twice; make them in a step: phase(name, step)."
-        )
-    transaction.close()  # it has only read; what was read stays as it is
-    return None
 
 
 def _raise(mistake: IdempotencyError | None) -> None:

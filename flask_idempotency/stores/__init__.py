@@ -149,12 +149,20 @@ class TransactionalStore(Store, Protocol):
         """
 
     def fence(
-        self, connection: Any, claim: Claim, made: Checkpoint, *, idle: timedelta, answered: Checkpoint | None = None
+        self,
+        connection: Any,
+        claim: Claim,
+        made: Checkpoint,
+        *,
+        idle: timedelta,
+        answered: Checkpoint | None = None,
+        ends_reading: bool = False,
     ) -> None:
         """Begin the transaction of a phase: the record is moved on to *made* before anything else is done.
 
         The checkpoint *answered*, of an effect before it, is written in the same transaction; no undo takes it back.
-        Raises ClaimLost, StoreUnavailable, or ThrownBack if it can be tried again at once.
+        With *ends_reading*, a transaction in which the app has read is rolled back first; raises WrittenBefore if it
+        had done more than read. Raises ClaimLost, StoreUnavailable, or ThrownBack if it can be tried again at once.
         """
 
     def seal(self, connection: Any, claim: Claim, made: Checkpoint, *, undo: bool = False) -> None:

@@ -39,6 +39,10 @@ class ThrownBack(StoreUnavailable):
     """The database gave way to somebody else, and nothing was done: it can be done again."""
 
 
+class WrittenBefore(Exception):
+    """Something was written on the connection before, and would have been lost."""
+
+
 class Fault(Enum):
     """What a driver's error means for the statement that met it."""
 
@@ -130,19 +134,16 @@ class SqlDatabase(ABC):
 def load_statement(technology: str, verb: str, mark: str) -> str:
     """Read a statement from its file, with parameters as its driver writes them.
 
-    A line of comment is left out, ``@record`` stands for the columns of record.sql, and ``:name`` for a parameter.
+    A line of comment is left out, ``@record`` stands for what is in record.sql, and ``:name`` for a parameter.
     """
     folder = files(f"{__package__}.statements").joinpath(technology)
 
     def read(name: str) -> str:
         lines = folder.joinpath(f"{name}.sql").read_text("utf-8").splitlines()
-        return "\n".join(line for line in lines if not line.lstrip().startswith("--"))
+        text = "\n".join(line for line in lines if not line.lstrip().startswith("--"))
+        return re.sub(r"@([a-z_]+)", lambda found: read(found[1]), text)
 
-    return re.sub(
-        r"(?<!:):([a-z]+)\b",
-        lambda found: mark.replace("NAME", found[1]),
-        read(verb).replace("@record", read("record")),
-    )
+    return re.sub(r"(?<!:):([a-z]+)\b", lambda found: mark.replace("NAME", found[1]), read(verb))
 
 
 def first_line(error: BaseException) -> str:

@@ -1,12 +1,17 @@
 """Records in PostgreSQL, through psycopg. A verb is one statement and one commit; no session state stays behind."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import Any
 
 from psycopg import Connection, Error
-from psycopg.errors import InvalidSavepointSpecification, InvalidSqlStatementName
+from psycopg.errors import (
+    DivisionByZero,
+    InFailedSqlTransaction,
+    InvalidSavepointSpecification,
+    InvalidSqlStatementName,
+)
 from psycopg.pq import TransactionStatus
 from sqlalchemy import Engine, create_engine, event
 from sqlalchemy.engine import URL, make_url
@@ -25,7 +30,16 @@ from flask_idempotency.errors import (
     StoreUnavailable,
     WorkRefused,
 )
-from flask_idempotency.stores.database import ConnectionLost, Fault, Message, Row, Rows, ThrownBack, first_line, log
+from flask_idempotency.stores.database import (
+    ConnectionLost,
+    Fault,
+    Message,
+    Rows,
+    ThrownBack,
+    WrittenBefore,
+    first_line,
+    log,
+)
 from flask_idempotency.stores.pipeline import Bounded, Replies, close_with, converse, open_with
 from flask_idempotency.stores.sql import ENDED_BY_STEP, ENTRY, KEPT, SqlStore
 
@@ -36,6 +50,7 @@ DOUBT_TIMEOUT = timedelta(seconds=2)  # for a transaction whose end is in doubt:
 _IS_DIRECT = "idempotency_is_direct"
 _AUTOCOMMIT = "The engine is in AUTOCOMMIT mode, where nothing is a transaction"
 A_MOMENT = timedelta(milliseconds=150)  # longer than a busy server takes to give back one lock after the other
+TOGETHER = {("claim", "mark"), ("fence", "mark"), ("complete", "drop_request")}  # one statement each: claim_and_mark …
 _RELEASE: Message = (f"RELEASE SAVEPOINT {KEPT}", {})
 _UNDO: Message = (f"ROLLBACK TO SAVEPOINT {KEPT}", {})
 WAITED_LONG_ENOUGH = ("55P03", "57014")  # our own bound, or the role's
@@ -54,6 +69,15 @@ class PostgresStore(SqlStore):
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
         self._prepares = True  # until a connection turns out to forget
+
+    def _run_all(self, verbs: Sequence[str], values: Mapping[str, object]) -> list[Rows]:
+        """Send one statement instead of several where there is one that does the same: it is less to do for everybody.
+
+        psycopg lets other threads run while it sends one statement, but not while it sends several.
+        """
+        if verbs not in TOGETHER:
+            return super()._run_all(verbs, values)
+        return super()._run_all(("_and_".join(verbs),), values) * len(verbs)
 
     def _execute(self, connection: PoolProxiedConnection, messages: Sequence[Message]) -> list[Rows]:
         # Several statements in one round trip are one transaction, without a BEGIN.
@@ -177,24 +201,29 @@ class PostgresStore(SqlStore):
         *,
         idle: timedelta,
         answered: Checkpoint | None = None,
+        ends_reading: bool = False,
     ) -> None:
         """Begin, and move the record on before anything else; in one round trip."""
         if connection.autocommit:
             raise ConfigError(f"{_AUTOCOMMIT}; phases need one.")
-        values = {**self._marked(claim, made), "idle": _milliseconds(idle)}
+        is_open = ends_reading and connection.pgconn.transaction_status != TransactionStatus.IDLE
+        verb = "fence_step" if answered is None else "fence_step_and_mark"
+        values = {**self._marked(claim, made, answered), "idle": _milliseconds(idle)}
         messages: list[Message] = [
+            *([(self._statement("only_read"), {}), ("ROLLBACK", {})] if is_open else []),
             (_begin(connection), {}),
-            (self._statement("fence_step"), values),
-            *self._answered(claim, made, answered),
+            (self._statement(verb), values),
             (f"SAVEPOINT {KEPT}", {}),
         ]
         try:
             replies = open_with(connection, messages, DOUBT_TIMEOUT.total_seconds())
+        except (DivisionByZero, InFailedSqlTransaction) as error:
+            raise WrittenBefore from error
         except Error as error:
             if self._fault(error) is Fault.LOST:
                 raise ConnectionLost(retry_after=1) from error
             raise self._thrown_back(error) or self._unavailable(error) from error
-        if not replies.rows(1):
+        if not replies.rows(3 if is_open else 1):
             raise ClaimLost
 
     def seal(self, connection: Connection[Any], claim: Claim, made: Checkpoint, *, undo: bool = False) -> None:
@@ -223,6 +252,8 @@ class PostgresStore(SqlStore):
         ask: Message = ("SELECT pg_current_xact_id_if_assigned() IS NOT NULL", {})
         try:
             has_number = converse(connection, [ask, ("ROLLBACK", {})]).flags(0)[0]
+        except InFailedSqlTransaction:
+            return True  # whatever it had done, it is not what the app believes
         except Error as error:
             raise self._unavailable(error) from error
         return bool(has_number)

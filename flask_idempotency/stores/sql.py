@@ -332,15 +332,9 @@ class SqlStore(SqlDatabase):
         }
         return self._statement("replace" if claim.guard.replaces else "finish"), values
 
-    def _marked(self, claim: Claim, made: Checkpoint) -> dict[str, Any]:
-        """Give the values of a fence and of the checkpoint behind it."""
-        return {**_held(claim), "previous": claim.point, **_written(made)}
-
-    def _answered(self, claim: Claim, made: Checkpoint, answered: Checkpoint | None) -> list[Message]:
-        """Give the statement that writes an effect's answer behind the fence of the phase after it."""
-        if answered is None:
-            return []
-        return [(self._statement("mark"), {**_held(claim), **_written(answered), "point": made.point})]
+    def _marked(self, claim: Claim, made: Checkpoint, answered: Checkpoint | None = None) -> dict[str, Any]:
+        """Give the values of a fence and of the checkpoint behind it: *made*, or of the effect *answered* before."""
+        return {**_held(claim), "previous": claim.point, **_written(answered or made), "point": made.point}
 
     # -- values as rows, and rows as values --------------------------------------------------------------------------
 

@@ -27,7 +27,7 @@ from flask_idempotency.errors import (
     StoreUnavailable,
     WorkRefused,
 )
-from flask_idempotency.stores.database import Fault, Message, Rows, T, first_line, log
+from flask_idempotency.stores.database import Fault, Message, Rows, T, WrittenBefore, first_line, log
 from flask_idempotency.stores.memory import MemoryStore
 from flask_idempotency.stores.sql import ENDED_BY_STEP, KEPT, TABLES, SqlStore
 
@@ -165,8 +165,11 @@ class SqliteStore(SqlStore):
         *,
         idle: timedelta,
         answered: Checkpoint | None = None,
+        ends_reading: bool = False,
     ) -> None:
         """Wait for the one writer there is, and then move the record on."""
+        if ends_reading and self.let_go(connection):
+            raise WrittenBefore
         try:
             connection.execute("BEGIN IMMEDIATE")
             if not connection.execute(self._statement("fence_step"), self._marked(claim, made)).fetchall():
@@ -176,6 +179,10 @@ class SqliteStore(SqlStore):
             connection.execute(f"SAVEPOINT {KEPT}")
         except sqlite3.Error as error:
             raise self._unavailable(error) from error
+
+    def _answered(self, claim: Claim, made: Checkpoint, answered: Checkpoint | None) -> list[Message]:
+        """Give the statement that writes an effect's answer behind the fence of the phase after it."""
+        return [] if answered is None else [(self._statement("mark"), self._marked(claim, made, answered))]
 
     def seal(self, connection: sqlite3.Connection, claim: Claim, made: Checkpoint, *, undo: bool = False) -> None:
         """Insert the checkpoint and commit, if the transaction is still the one that was fenced."""

@@ -14,6 +14,7 @@ from flask_idempotency.core.checkpoint import Checkpoint, Progress
 from flask_idempotency.core.record import Busy, Claim
 from flask_idempotency.errors import ClaimLost, IdempotencyError, OutcomeUnknown
 from flask_idempotency.stores import TransactionalStore
+from flask_idempotency.stores.database import WrittenBefore
 from flask_idempotency.testing.acting import (
     begin,
     claimed,
@@ -436,6 +437,39 @@ class Phases:
         assert before
         assert not after_commit
         assert done(connection) == ["before"]
+
+    def test_a_phase_begins_anew_where_the_app_has_read_before(
+        self, store: TransactionalStore, connect: Connect
+    ) -> None:
+        """And sees what others have committed meanwhile."""
+        claim, connection, other = begin(store), connect(), connect()
+        before = done(connection)
+        work(other, "before")
+        other.commit()
+
+        store.fence(connection, claim, _PLACED, idle=LEASE, ends_reading=True)
+        seen = done(connection)
+        work(connection, "finished")
+        store.seal(connection, claim, _PLACED)
+
+        assert (before, seen) == ([], ["before"])
+        assert done(connect()) == ["before", "finished"]
+        assert progress_of(store) == [_PLACED]
+
+    def test_a_phase_is_refused_where_the_app_has_written_before(
+        self, store: TransactionalStore, connect: Connect
+    ) -> None:
+        """It would be lost, or made twice."""
+        claim, connection = begin(store), connect()
+        work(connection, "in vain")
+
+        with pytest.raises(WrittenBefore):
+            store.fence(connection, claim, _PLACED, idle=LEASE, ends_reading=True)
+        connection.rollback()
+
+        assert done(connection) == []
+        assert record_of(store).point is None
+        assert progress_of(store) == []
 
     def test_an_error_of_the_app_is_no_reason_to_run_a_phase_again(
         self, store: TransactionalStore, connect: Connect

@@ -66,31 +66,41 @@ def protection_off(bed: Bed) -> None:
 
     bed.replace(extension, "_open", let_everything_in)
     bed.replace(phases, "_held", hold_nothing)
-    bed.replace(phases, "_carry_out", run_and_commit)
+    bed.replace(phases, "carry_out", run_and_commit)
     bed.replace(phases, "_send", send_as_new)
 
 
 # -- no fence --------------------------------------------------------------------------------------------------------
 
-OURS_AT = {
-    "postgres": "AND token = :token AND state = 'running' AND point IS NOT DISTINCT FROM ",
-    "sqlite": "AND token = :token AND state = 'running' AND point IS ",
-}
 OURS = " AND token = :token AND state = 'running'"
+FENCES = {
+    "postgres": {
+        "fence_and_mark": f"{OURS} AND (point IS NOT DISTINCT FROM :previous OR point = :point)",
+        "fence_step": f"{OURS} AND point IS NOT DISTINCT FROM :previous",
+        "fence_step_and_mark": f"{OURS} AND point IS NOT DISTINCT FROM :previous",
+        "complete": f"{OURS} AND point IS NOT DISTINCT FROM :point",
+        "complete_and_drop_request": f"{OURS} AND point IS NOT DISTINCT FROM :point",
+        "seal": OURS,
+    },
+    "sqlite": {
+        "fence": f"{OURS} AND point IS :previous",
+        "fence_step": f"{OURS} AND point IS :previous",
+        "complete": f"{OURS} AND point IS :point",
+        "mark": OURS,
+        "seal": OURS,
+        "prolong": OURS,
+    },
+}
 SEALED_BY = {"postgres": "RETURNING set_config", "sqlite": "RETURNING name"}
 WHOSEVER_IT_IS = "ON CONFLICT (record_id, name) DO UPDATE SET result = excluded.result\n"
 
 
 def no_fence(bed: Bed) -> None:
     """Whoever thinks that a lease is long enough, and has not met a worker that slept through its own."""
-    for technology, ours_at in OURS_AT.items():
-        for verb in ("fence", "fence_step"):
-            bed.reword(technology, verb, f"{ours_at}:previous", "")
-        bed.reword(technology, "complete", f"{ours_at}:point", "")
-        bed.reword(technology, "mark", OURS, "")
-        bed.reword(technology, "seal", OURS, "")
+    for technology, fences in FENCES.items():
+        for verb, ours in fences.items():
+            bed.reword(technology, verb, ours, "")
         _write_over_checkpoints(bed, technology)
-    bed.reword("sqlite", "prolong", OURS, "")
 
 
 def _write_over_checkpoints(bed: Bed, technology: str) -> None:
@@ -158,11 +168,11 @@ def no_unique_id(bed: Bed) -> None:
     prepare = bed.replace(sql.SqlStore, "prepare", prepare_without_key)
     bed.replace(sqlite, "open_url", refuse)
     bed.replace(PostgresStore, "reads_first", True)
-    bed.reword("postgres", "claim", "WHERE NOT EXISTS (SELECT FROM idempotency_record WHERE id = :id)", "")
-    bed.reword("postgres", "claim", "ON CONFLICT (id) DO NOTHING", "")
-    for verb in ("lock", "lock_late"):
-        for lock in ("request", "record"):
-            bed.reword("postgres", verb, f"pg_try_advisory_xact_lock(:{lock}::bigint)", f":{lock}::bigint IS NOT NULL")
+    for verb in ("claim", "claim_and_mark"):
+        bed.reword("postgres", verb, "WHERE NOT EXISTS (SELECT FROM idempotency_record WHERE id = :id)", "")
+        bed.reword("postgres", verb, "ON CONFLICT (id) DO NOTHING", "")
+    for lock in ("request", "record"):
+        bed.reword("postgres", "lock", f"pg_try_advisory_xact_lock(:{lock}::bigint)", f":{lock}::bigint IS NOT NULL")
     _write_over_checkpoints(bed, "postgres")
 
 

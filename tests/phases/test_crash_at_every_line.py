@@ -20,7 +20,7 @@ from tests.phases.faults import NOTHING, ONE, Books, Shop, is_first, is_replay, 
 VIEW = checkout.__file__
 IS_LONG = os.environ.get("TEST_LONG") == "1"
 LEAST = 500  # lines of one checkout; fewer would mean that the tracer is blind
-ROOMS = ("phases.py", "lease.py", "joining.py", "extension.py", "stores/sql.py", "core/checkpoint.py")
+ROOMS = ("phases.py", "step.py", "lease.py", "joining.py", "extension.py", "stores/sql.py", "core/checkpoint.py")
 
 
 class Sleeper:

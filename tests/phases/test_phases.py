@@ -1,5 +1,6 @@
 """A phase is one transaction: what its step wrote and the checkpoint that says so are there together or not at all."""
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from unittest.mock import patch
 
@@ -12,6 +13,7 @@ from flask_idempotency import effect, phase
 from flask_idempotency.core.checkpoint import Kind
 from flask_idempotency.core.lifecycle import State
 from flask_idempotency.errors import NoEffect, OutcomeUnknown, StoreUnavailable, WorkRefused
+from tests.fixtures.processes import eventually
 
 REPLAYED = "Idempotent-Replayed"
 ONE = {"pool_size": 1, "max_overflow": 0, "pool_timeout": 0.5}
@@ -593,6 +595,11 @@ def has_written_outside_of_a_phase(desk):
     phase("work", bool)
 
 
+def was_overtaken(desk):
+    desk.tables.sql("UPDATE idempotency_record SET token = NULL")
+    phase("work", lambda: add(desk, "goes"))
+
+
 def has_a_result_that_is_no_json(desk):
     phase("work", lambda: add(desk, "goes") or object())
 
@@ -610,6 +617,7 @@ ENDINGS = [
     is_given_to_a_person,
     refuses,
     has_written_outside_of_a_phase,
+    was_overtaken,
     has_a_result_that_is_no_json,
     nests_phases,
 ]
@@ -644,6 +652,41 @@ def test_nothing_is_left_on_session_connection_pool_and_server(make_desk, ending
     assert next_one.status_code == 201
     assert desk.notes == [*notes, "one", "two"]
     assert desk.engine.pool.checkedout() == 0
+
+
+@pytest.mark.parametrize("setting", ["lock_timeout", "statement_timeout", "idle_in_transaction_session_timeout"])
+def test_the_time_outs_that_the_app_has_set_hold_in_every_step(make_postgres_desk, setting):
+    desk = make_postgres_desk(engine={"connect_args": {"options": f"-c {setting}=1234ms"}})
+
+    def look():
+        return desk.db.session.scalar(text(f"SHOW {setting}"))
+
+    desk.serve(lambda: [phase("one", look), effect("call", lambda key: "called"), phase("two", look)])
+
+    assert desk.send().json == ["1234ms", "called", "1234ms"]
+
+
+def test_a_step_waits_as_the_app_had_set_also_where_its_lease_was_renewed_meanwhile(make_postgres_desk):
+    desk = make_postgres_desk(engine={"connect_args": {"options": "-c lock_timeout=30s"}})
+    renew = "UPDATE idempotency_record SET lease_until = clock_timestamp() + interval '5 minutes'"
+    waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE 'UPDATE idempotency%'"
+
+    def view():
+        with desk.engine.connect() as other, ThreadPoolExecutor(1) as pool:
+            other.execute(text(renew))
+
+            def commit_when_waited_for():
+                eventually(lambda: desk.sql(waits) == [(1,)], what="the fence that waits")
+                other.commit()
+
+            done = pool.submit(commit_when_waited_for)
+            found = phase("work", lambda: desk.db.session.scalar(text("SHOW lock_timeout")))
+            done.result(20)
+        return found
+
+    desk.serve(view)
+
+    assert desk.send().text == "30s"
 
 
 def lose_connection(desk):

@@ -20,7 +20,7 @@ from flask_idempotency.core.fingerprint import Fingerprint
 from flask_idempotency.core.record import Asked, Busy, Claim, Lease, Running, Settled
 from flask_idempotency.core.snapshot import Answer, NotKept, Snapshot
 from flask_idempotency.errors import ClaimLost
-from flask_idempotency.stores.database import Message, Rows
+from flask_idempotency.stores.database import Message, Rows, WrittenBefore
 from flask_idempotency.stores.sql import KEPT
 from flask_idempotency.stores.sqlite import SqliteStore
 
@@ -681,8 +681,9 @@ class UndoesTheAnswer(PhaseMutant):
         *,
         idle: timedelta,
         answered: Checkpoint | None = None,
+        ends_reading: bool = False,
     ) -> None:
-        super().fence(connection, claim, made, idle=idle)
+        super().fence(connection, claim, made, idle=idle, ends_reading=ends_reading)
         for statement, values in self._answered(claim, made, answered):
             connection.execute(statement, values)
 
@@ -698,10 +699,11 @@ class WritesTheAnswerAtOnce(PhaseMutant):
         *,
         idle: timedelta,
         answered: Checkpoint | None = None,
+        ends_reading: bool = False,
     ) -> None:
         if answered is not None:
             claim = self.checkpoint(claim, answered)
-        super().fence(connection, claim, made, idle=idle)
+        super().fence(connection, claim, made, idle=idle, ends_reading=ends_reading)
 
 
 class AnswersForEverybody(PhaseMutant):
@@ -717,7 +719,10 @@ class AnswersForEverybody(PhaseMutant):
         *,
         idle: timedelta,
         answered: Checkpoint | None = None,
+        ends_reading: bool = False,
     ) -> None:
+        if ends_reading and self.let_go(connection):
+            raise WrittenBefore
         connection.execute("BEGIN IMMEDIATE")
         for statement, values in self._answered(claim, made, answered):
             connection.execute(statement, values)

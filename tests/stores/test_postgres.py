@@ -13,6 +13,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
+from flask_idempotency.core.checkpoint import Checkpoint, Kind, Progress
 from flask_idempotency.core.record import Busy, Claim, Running, Settled
 from flask_idempotency.core.snapshot import Snapshot
 from flask_idempotency.errors import ConfigError, OutcomeUnknown, StoreUnavailable
@@ -245,6 +246,44 @@ def test_nothing_is_left_set_in_the_session(store: PostgresStore):
 def insert_as_rival(session: psycopg.Connection[Any]) -> None:
     """Claim by hand, without committing."""
     run_verb(session, "claim", scope="ada", **values_of_claim())
+
+
+COMMIT_FAILS = """
+CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
+$$ BEGIN RAISE EXCEPTION 'not at this level' USING errcode = '40001'; END $$;
+CREATE CONSTRAINT TRIGGER refuse AFTER INSERT OR UPDATE ON idempotency_record DEFERRABLE INITIALLY DEFERRED
+FOR EACH ROW EXECUTE FUNCTION refuse()
+"""
+COMMIT_IS_WELL = "DROP FUNCTION refuse CASCADE"
+
+
+def test_no_claim_is_given_that_could_not_be_committed(store: PostgresStore, session: Any):
+    session.execute(COMMIT_FAILS)
+    session.commit()
+    for first in (None, Checkpoint("request", Kind.REQUEST, position=0, result="{}")):
+        with pytest.raises(StoreUnavailable):
+            store.claim(make_asked(), LEASE, first)
+    session.execute(COMMIT_IS_WELL)
+    session.commit()
+
+    assert store.find(make_asked().id) is None
+    assert claimed(store.claim(make_asked(), LEASE)).attempt == 1
+
+
+def test_nothing_counts_as_written_that_could_not_be_committed(store: PostgresStore, session: Any):
+    claim = claimed(store.claim(make_asked(), LEASE))
+    sent = Checkpoint("charge", Kind.EFFECT, position=1, state=Progress.SENT)
+    session.execute(COMMIT_FAILS)
+    session.commit()
+    with pytest.raises(OutcomeUnknown):
+        store.checkpoint(claim, sent)
+    with pytest.raises(OutcomeUnknown):
+        store.complete(claim, DONE, RETENTION)
+    session.execute(COMMIT_IS_WELL)
+    session.commit()
+
+    assert store.checkpoints(claim.id) == []
+    store.complete(store.checkpoint(claim, sent), DONE, RETENTION)
 
 
 def test_a_rival_s_claim_committed_after_ours_began_is_read_again_and_found_busy(store: PostgresStore, session: Any):

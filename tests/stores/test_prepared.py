@@ -13,6 +13,7 @@ from flask_idempotency.core.checkpoint import Checkpoint, Kind
 from flask_idempotency.core.record import Claim, Settled
 from flask_idempotency.core.snapshot import Snapshot
 from flask_idempotency.stores import open_store, pipeline
+from flask_idempotency.stores.database import WrittenBefore
 from flask_idempotency.stores.postgres import PostgresStore, driver_of
 from flask_idempotency.testing import LEASE, RETENTION, make_asked
 from tests.stores.worlds import claimed, plain
@@ -178,6 +179,16 @@ def test_a_connection_that_forgets_in_the_middle_of_a_phase_loses_no_work(store:
 
     assert worked(store) == ["order-1", "order-2"]
     assert [each.name for each in store.checkpoints(make_asked("order-2").id)] == [PLACED.name]
+
+
+def test_what_was_written_before_a_phase_is_seen_on_a_connection_that_forgets(store: PostgresStore, workplace: Any):
+    run_phase(store, workplace, "order-1")
+    claim = claimed(store.claim(make_asked("order-2"), LEASE))
+    workplace.execute("INSERT INTO work VALUES ('order-2')")
+    workplace.execute("DEALLOCATE ALL")
+
+    with pytest.raises(WrittenBefore):
+        store.fence(workplace, claim, PLACED, idle=LEASE, ends_reading=True)
 
 
 def test_work_that_is_undone_stays_undone_where_the_connection_forgets(store: PostgresStore, workplace: Any):

@@ -9,4 +9,4 @@ SELECT :id, :scope, :method, :path, :fingerprint, 'running', :token, :point::tex
        clock_timestamp(), clock_timestamp() + :lease
  WHERE NOT EXISTS (SELECT FROM idempotency_record WHERE id = :id)
     ON CONFLICT (id) DO NOTHING
-RETURNING set_config('synchronous_commit', replace(current_setting('synchronous_commit'), 'off', 'on'), true)
+RETURNING id, set_config('synchronous_commit', replace(current_setting('synchronous_commit'), 'off', 'on'), true)

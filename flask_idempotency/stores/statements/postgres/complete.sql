@@ -6,4 +6,4 @@ UPDATE idempotency_record
        expires_at = clock_timestamp() + :retention
  WHERE id = :id AND token = :token AND state = 'running' AND point IS NOT DISTINCT FROM :point
    AND set_config('lock_timeout', '2s', true) IS NOT NULL
-RETURNING set_config('synchronous_commit', replace(current_setting('synchronous_commit'), 'off', 'on'), true)
+RETURNING id, set_config('synchronous_commit', replace(current_setting('synchronous_commit'), 'off', 'on'), true)

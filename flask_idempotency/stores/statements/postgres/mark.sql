@@ -1,9 +1,8 @@
--- Write a checkpoint down, if our own record has been moved on to it. No row back: it has not, or no longer is ours.
+-- Write a checkpoint down for a record that is moved on to it by the statement around this one.
 -- An effect keeps the time of its first sending; a new generation has a first sending of its own.
 INSERT INTO idempotency_checkpoint AS c (record_id, name, position, kind, state, generation, result, at)
 SELECT id, :name::text, :position::smallint, :kind::text, :progress::text, :generation::smallint, :result::text, clock_timestamp()
-  FROM idempotency_record
- WHERE id = :id AND token = :token AND state = 'running' AND point = :point
+  FROM moved
     ON CONFLICT (record_id, name) DO UPDATE
    SET state = excluded.state, generation = excluded.generation, result = excluded.result,
        at = CASE WHEN excluded.generation = c.generation AND c.state <> 'void' THEN c.at ELSE excluded.at END

@@ -1,0 +1,230 @@
+"""A phase's transaction: opened by the fence, joined by the step's sessions, committed with the checkpoint.
+
+It is opened on the connection on which the view has read, if there is one. What the view has written outside of a phase
+is refused: nothing would keep it from being made twice.
+"""
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, cast
+
+from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.orm import Session
+from sqlalchemy.pool import PoolProxiedConnection
+
+from flask_idempotency.core.checkpoint import Checkpoint, dump_result, load_result
+from flask_idempotency.errors import IdempotencyError, OutcomeUnknown, StoreUnavailable
+from flask_idempotency.joining import Work, give_back, known_session, open_session
+from flask_idempotency.lease import Held
+from flask_idempotency.state import State, check_driver
+from flask_idempotency.stores import TransactionalStore
+from flask_idempotency.stores.database import TRIES, ConnectionLost, ThrownBack, WrittenBefore, first_line
+
+WRITTEN_OUTSIDE = (
+    "db.session holds changes that were made outside of a phase, and nothing would keep them from being made twice;"
+    " make them in a step: phase(name, step). If it was a statement that failed there, roll it back first."
+)
+
+log = logging.getLogger("flask_idempotency")
+
+
+def carry_out(held: Held, made: Checkpoint, step: Callable[[], Any]) -> Any:
+    """Run a step and commit it, again where the database gave way to somebody else; the fence comes first each time."""
+    check_driver("phase()", held.state)
+    if held.claim.point == made.point:
+        raise held.quarantine(f"phase {made.name!r} was committed by its own step, without its checkpoint")
+    for tries_left in reversed(range(TRIES)):
+        try:
+            with _opened(held, made) as work:
+                text = dump_result(step(), f"phase {made.name!r}")
+                work.commit(text)
+        except (ThrownBack, ConnectionLost):
+            if not tries_left:
+                raise
+        else:
+            held.pass_by(made)
+            return load_result(text)
+    raise AssertionError("the last try returns or raises")
+
+
+@contextmanager
+def _opened(held: Held, made: Checkpoint) -> Iterator["Step"]:
+    """Open the transaction of a phase, and let nothing of it stay if anything is raised.
+
+    It is opened on the connection on which the app's session has read, if that is possible: one round trip, not four.
+    """
+    engine, store = held.state.database.engine, cast(TransactionalStore, held.state.store)
+    session = _session_that_reads(held.state)
+    try:
+        connection = engine.connect() if session is None else session.connection()
+        pooled = connection.connection
+    except SQLAlchemyError as error:
+        log.error("store_unavailable: %s: %s", type(error).__name__, first_line(error))
+        raise StoreUnavailable(retry_after=1) from error
+    try:
+        store.fence(
+            pooled.driver_connection,
+            held.claim,
+            made,
+            idle=held.policy.lease,
+            answered=held.answered,
+            ends_reading=session is not None,
+        )
+        work = held.work = Step(held, made, connection, session)
+    except ConnectionLost as error:
+        _withdraw(pooled, session, is_broken=True)
+        engine.dispose()  # the others of its age are gone too
+        if session is None:
+            raise
+        raise StoreUnavailable(retry_after=1) from error  # what was done on it before us is lost too
+    except WrittenBefore as error:
+        assert session is not None, "only its reading is ended"
+        session.rollback()
+        raise IdempotencyError(WRITTEN_OUTSIDE) from error
+    except IdempotencyError:
+        _withdraw(pooled, session, is_broken=False)
+        raise
+    except BaseException:
+        _withdraw(pooled, session, is_broken=True)  # stopped in the middle of something: nobody can go on from there
+        raise
+    try:
+        yield work
+    except BaseException as error:
+        work.drop()
+        if store.gives_way(error.orig or error if isinstance(error, DBAPIError) else error):
+            raise ThrownBack(retry_after=1) from error
+        raise
+    finally:
+        held.work = None
+
+
+class Step(Work):
+    """The transaction itself."""
+
+    def __init__(self, held: Held, made: Checkpoint, connection: Connection, session: Session | None) -> None:
+        """*session* is the one that has read on *connection*, if there is one."""
+        super().__init__(held.state, connection)
+        self._held, self._made = held, made
+        known = known_session(held.state.database)
+        self._read_before = set() if known is None else set(known.identity_map.all_states())
+        if session is not None:
+            # We are under it by now, so nothing really ends: it begins anew with the step, and tells its listeners.
+            _end_reading(session)
+
+    def commit(self, result: str) -> None:
+        """Commit what the step did, with its result. Raises ClaimLost, or whatever keeps it from being committed."""
+        session = open_session(self._state.database)  # it may hold what was never flushed
+        for each in {*self._sessions, *([] if session is None else [session])}:
+            each.commit()
+        self._part()
+        made = replace(self._made, result=result)
+        try:
+            self._store.seal(self._pooled.driver_connection, self._held.claim, made, undo=self._joint.to_undo)
+        except OutcomeUnknown:
+            self._pooled.invalidate()
+            self._settle_doubt()
+        else:
+            self._pooled.close()
+
+    def drop(self) -> None:
+        """Undo everything. What the sessions believe to be in the database may not be there, so they forget it."""
+        try:
+            if self._is_open:
+                self._part()
+            else:
+                for session in list(self._sessions):
+                    self._forget(session)
+        except Exception as error:  # noqa: BLE001  # whatever a session has to say, the transaction ends here
+            log.warning("a session could not be let go: %s", type(error).__name__)
+        give_back(self._pooled)
+
+    def _forget(self, session: Session) -> None:
+        for state in session.identity_map.all_states():
+            known = state.obj()
+            if known is not None:
+                session.expire(known) if state in self._read_before else session.expunge(known)
+
+    def _settle_doubt(self) -> None:
+        """Find out whether a COMMIT happened whose answer did not come. Nobody goes on by a guess."""
+        try:
+            if self._store.stand(self._held.claim) != self._made.point:
+                raise ThrownBack(retry_after=1)
+        except OutcomeUnknown:
+            self._held.leave_lease()  # it may still happen, and an effect's answer with it
+            self._held.answered = None
+            raise
+
+
+# -- the session that the view has read with -------------------------------------------------------------------------
+
+
+def _session_that_reads(state: State) -> Session | None:
+    """Give the app's session if a phase may be opened where it has read; if it has read elsewhere, let it go."""
+    session = open_session(state.database)
+    if session is None or _reads_in_place(session, state.database.engine):
+        return session
+    mistake = let_session_go(state)
+    if mistake is not None:
+        raise mistake
+    return None
+
+
+def _reads_in_place(session: Session, engine: Engine) -> bool:
+    """Say whether a session is in a plain transaction on a connection of the app's own, and nothing is to be flushed.
+
+    Who prepares each connection that is made or taken from the pool expects that a phase's is prepared too; and who has
+    chosen another level of isolation has chosen it for reading.
+    """
+    if session.in_nested_transaction() or _has_changes(session):
+        return False
+    if engine.pool.dispatch.checkout or engine.dispatch.engine_connect or session.get_bind() is not engine:
+        return False
+    connection = session.connection()
+    chosen, usual = (each.get_execution_options().get("isolation_level") for each in (connection, engine))
+    return chosen == usual and not cast(Any, connection.connection.driver_connection).autocommit
+
+
+def _withdraw(pooled: PoolProxiedConnection, session: Session | None, *, is_broken: bool) -> None:
+    """Let nothing stay of a phase that could not be opened, on the connection of a session or on one of its own."""
+    if session is not None:
+        try:
+            _end_reading(session, is_broken=is_broken)
+        except SQLAlchemyError:
+            pooled.invalidate()
+    elif is_broken:
+        pooled.invalidate()
+    else:
+        give_back(pooled)
+
+
+def let_session_go(state: State) -> IdempotencyError | None:
+    """End the transaction in which the view has read: a call must not hold a connection.
+
+    Gives the mistake, if it has done more than read; that is undone.
+    """
+    session = None if state.given_database is None else open_session(state.given_database)
+    if session is None:
+        return None
+    connection, store = session.connection().connection.driver_connection, cast(TransactionalStore, state.store)
+    has_changes = _has_changes(session)
+    while (nested := session.get_nested_transaction()) is not None:
+        nested.rollback()  # while its savepoint is still there
+    if store.let_go(connection) or has_changes:
+        session.rollback()
+        return IdempotencyError(WRITTEN_OUTSIDE)
+    _end_reading(session)
+    return None
+
+
+def _has_changes(session: Session) -> bool:
+    return bool(session.new or session.dirty or session.deleted)
+
+
+def _end_reading(session: Session, *, is_broken: bool = False) -> None:
+    """End a session's transaction; what it has read stays as it is."""
+    transaction = session.get_transaction()
+    if transaction is not None:
+        transaction.close(invalidate=is_broken)
