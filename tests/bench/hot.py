@@ -21,8 +21,8 @@ from tests.fixtures.processes import Gunicorn, race
 
 CLIENTS = 16
 WORKERS, THREADS = 2, 8
-REQUESTS = 400  # in a round, of all clients together
-ROUNDS = 10  # many and short: the servers are compared within each, for the machine changes its pace
+REQUESTS = 1000  # in a round, of all clients together: enough that its first request, whose copies are refused, is few
+ROUNDS = 10  # the servers are compared within each, for the machine changes its pace
 TARGET = 3.0
 SERVED = {"unprotected": "", "transaction guard": "transaction", "lease guard": "lease"}
 

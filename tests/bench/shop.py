@@ -24,7 +24,7 @@ from tests.fixtures.postgres import PostgresServer
 from tests.fixtures.processes import Gunicorn, race
 
 CLIENTS = 8
-PURCHASES, ROUNDS = 48, 30  # many and short: the machine changes its pace within seconds
+PURCHASES, ROUNDS = 48, 60  # many and short: the machine changes its pace within seconds
 WORKERS, THREADS = 2, 4
 TARGET = 0.80
 SECRET = "for this bench"
