@@ -160,14 +160,17 @@ def prepare(options: Options) -> dict[str, str]:
     for name in ("DATABASE_URL", "GATEWAY_DATABASE_URL"):
         check_database(name, os.environ.get(name))
     kept = {name: value for name, value in os.environ.items() if name not in ("GUNICORN_CMD_ARGS", "FLASK_APP")}
-    return kept | {
+    told = kept | {
         "DEMO_DATA": str(folder),
         "DEMO_LAB": "1" if options.has_lab else "0",
         "GATEWAY_URL": f"http://127.0.0.1:{options.gateway_port}",
+        "GATEWAY_PAGE": f"http://127.0.0.1:{options.gateway_port}/",
         "SECRET_KEY": os.environ.get("SECRET_KEY") or secret_in(folder / "secret"),
         "GATEWAY_API_KEY": os.environ.get("GATEWAY_API_KEY") or secret_in(folder / "gateway_key"),
         "PYTHONUNBUFFERED": "1",
     }
+    check_settings(told)
+    return told
 
 
 def check_packages() -> None:
@@ -209,6 +212,16 @@ def secret_in(path: Path) -> str:
     return found
 
 
+def check_settings(told: dict[str, str]) -> None:
+    """Raise Trouble if the shop will not take what it is told."""
+    from demo_shop.settings import BadSetting, read_settings
+
+    try:
+        read_settings(told)
+    except BadSetting as error:
+        raise Trouble(str(error)) from None
+
+
 def check_port(port: int, variable: str, option: str) -> None:
     """Raise Trouble if somebody listens there already."""
     with socket.socket() as probe:
@@ -238,6 +251,9 @@ def check_database(name: str, url: str | None) -> None:
     except (ArgumentError, ValueError):
         raise Trouble(f"{name} is not a URL: {like}.") from None
     if backend == "sqlite":
+        folder = Path(wanted.database or "").resolve().parent
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise Trouble(f"The folder {folder} of {name} is not there, or cannot be written.")
         return
     if backend not in ("postgresql", "postgres"):
         raise Trouble(f"{name} names {backend}, and the demo runs on PostgreSQL or SQLite: {like}.")

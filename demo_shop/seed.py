@@ -66,7 +66,7 @@ PRODUCTS = [
     (
         "kettle",
         "Slow Kettle",
-        "A long neck for a steady hand. Exactly one is left: try to buy it twice.",
+        "A long neck for a steady hand. Only one was ever made: buy it twice, and you get it once.",
         6900,
         "kettle",
         "#2f2f33",

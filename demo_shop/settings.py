@@ -27,6 +27,7 @@ def read_settings(environ: Mapping[str, str] = os.environ) -> dict[str, Any]:
         "SQLALCHEMY_DATABASE_URI": database_url(environ.get("DATABASE_URL"), data / "shop.sqlite"),
         "SQLALCHEMY_ENGINE_OPTIONS": {"pool_pre_ping": True},
         "GATEWAY_URL": environ.get("GATEWAY_URL", "http://127.0.0.1:8001").rstrip("/"),
+        "GATEWAY_PAGE": environ.get("GATEWAY_PAGE", ""),  # where people find it, if they can
         "GATEWAY_API_KEY": environ.get("GATEWAY_API_KEY", ""),
         "GATEWAY_TIMEOUT": seconds(environ, "DEMO_GATEWAY_TIMEOUT_SECONDS", 4),  # below the lease: its caller notices
         "DEMO_LAB": environ.get("DEMO_LAB") == "1",

@@ -57,7 +57,9 @@ def wrong_networks(compose: Compose) -> Iterator[str]:
     yield from (f"the network {name} is not declared and used" for name in declared ^ used)
     for name, service in services.items():
         for variable, value in service.get("environment", {}).items():
-            called = re.search(r"://(?:[^@/]*@)?([\w-]+)", re.sub(r"\$\{[^}]*\}", "", str(value)))
+            called = re.search(r"://(?:[^@/]*@)?([\w.-]+)", re.sub(r"\$\{[^}]*\}", "", str(value)))
+            if called and called[1] == "127.0.0.1":
+                continue  # an address for people: a port of this machine
             if called and called[1] not in services:
                 yield f"{variable} of {name} calls {called[1]}, which is no service"
             elif called and not set(service["networks"]) & set(services[called[1]]["networks"]):

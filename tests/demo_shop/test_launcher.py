@@ -180,6 +180,21 @@ def test_a_broken_url_is_one_sentence(start_demo, name, url, sentence):
     assert len(said.splitlines()) == 1
 
 
+@pytest.mark.parametrize(
+    ("variable", "value", "sentence"),
+    [
+        ("DATABASE_URL", "sqlite:////nowhere/shop.db", "The folder /nowhere of DATABASE_URL is not there"),
+        ("DEMO_LEASE_SECONDS", "teapot", "DEMO_LEASE_SECONDS is a number of seconds, such as 10."),
+    ],
+    ids=["no folder", "no number"],
+)
+def test_a_setting_that_makes_no_sense_is_one_sentence(start_demo, variable, value, sentence):
+    said = refused(start_demo(**{variable: value}))
+
+    assert said.startswith(sentence)
+    assert len(said.splitlines()) == 1
+
+
 def test_a_database_that_cannot_be_reached_is_one_sentence_without_its_password(start_demo):
     said = refused(start_demo(DATABASE_URL=f"postgresql://user:hush@127.0.0.1:{free_port()}/shop"))
 
