@@ -42,7 +42,7 @@ def listen(app: Flask) -> None:
 
 
 def settle(seconds: float) -> bool:
-    """Wait until all that this process has told so far is written; say whether it is. Others take milliseconds."""
+    """Wait until all that this process has told so far is written; say whether it is. Others take a moment."""
     return _scribe_of(current_app._get_current_object()).settle(seconds)  # type: ignore[attr-defined]  # documented
 
 

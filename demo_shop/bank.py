@@ -55,12 +55,13 @@ def refund(charge: str, amount: int, key: str) -> dict[str, Any]:
 
 def charges_of(order: str) -> list[dict[str, Any]] | None:
     """Give the charges of an order, or None if the gateway cannot be asked."""
-    return _charges(f"?{urlencode({'order': order})}")
+    books = _books(f"?{urlencode({'order': order})}")
+    return None if books is None else list(books["charges"])
 
 
-def newest_charges() -> list[dict[str, Any]] | None:
-    """Give the newest charges, or None if the gateway cannot be asked."""
-    return _charges("")
+def newest_books() -> dict[str, Any] | None:
+    """Give the newest charges, and the totals of all; None if the gateway cannot be asked."""
+    return _books("")
 
 
 def turn_knob(behaviour: str, times: int) -> None:
@@ -79,12 +80,12 @@ def knob() -> dict[str, Any]:
     return dict(said.body) if said.status == 200 else {}
 
 
-def _charges(query: str) -> list[dict[str, Any]] | None:
+def _books(query: str) -> dict[str, Any] | None:
     try:
         said = _ask(f"/charges{query}", timeout=1.0)
     except OSError:
         return None
-    return list(said.body["charges"]) if said.status == 200 else None
+    return dict(said.body) if said.status == 200 else None
 
 
 def _ask(path: str, body: Any = None, key: str | None = None, timeout: float | None = None) -> Said:

@@ -32,14 +32,16 @@ class Kind:
     title: str
     explains: str
     kind: str  # "count" or "flag"
+    states: tuple[str, str] = ("off", "on")  # what a flag is called while it is 0, and while it is 1
 
 
 KINDS = [
     Kind(
         "protection_off",
-        "Protection off",
-        "The checkout runs as it would without the extension. Now a retry is a second charge.",
+        "Protection",
+        "Turned off, the checkout runs as it would without the extension: a retry is a second charge.",
         "flag",
+        ("on", "off"),
     ),
     Kind(
         "double_click",
@@ -56,14 +58,21 @@ KINDS = [
     Kind(
         "kill_worker",
         "Kill the worker",
-        "The worker process dies between the charge and its own note of it. The next attempt goes on from there.",
+        "The worker process dies between the charge and its own note of it. After about ten seconds another goes on"
+        " from there.",
         "count",
     ),
-    Kind("slow_gateway", "Slow gateway", "The gateway thinks for six seconds before it charges.", "count"),
+    Kind(
+        "slow_gateway",
+        "Slow gateway",
+        "The gateway thinks for six seconds before it charges. Takes the place of “Charge, then silence”.",
+        "count",
+    ),
     Kind(
         "charge_then_timeout",
         "Charge, then silence",
-        "The gateway charges the card and never says so. The retry sends the same key, and it is charged once.",
+        "The gateway charges the card and never says so. The retry sends the same key, and it is charged once."
+        " Takes the place of “Slow gateway”.",
         "count",
     ),
 ]
@@ -120,11 +129,19 @@ def only_in_the_lab() -> None:
 @blueprint.get("/lab")
 def lab() -> str:
     """Show the switches, and the live ledger beside them."""
-    left, knob = dict(lab_state().switches), bank.knob()
-    for name, behaviour in AT_THE_GATEWAY.items():
-        left[name] = knob.get("times", 0) if knob.get("behaviour") == behaviour else 0
-    switches = [{**vars(kind), "value": left.get(kind.name, 0)} for kind in KINDS]
-    return render_template("lab.html", page="lab", switches=switches)
+    left = switches_left()
+    switches = [{**vars(kind), "value": left[kind.name]} for kind in KINDS]
+    return render_template("lab.html", page="lab", switches=switches, gateway=current_app.config.get("GATEWAY_PAGE"))
+
+
+def switches_left() -> dict[str, int]:
+    """Say how every switch stands, those of the gateway too."""
+    left, knob = lab_state().switches, bank.knob()
+    at_the_gateway = {
+        name: knob.get("times", 0) if knob.get("behaviour") == behaviour else 0
+        for name, behaviour in AT_THE_GATEWAY.items()
+    }
+    return {kind.name: left.get(kind.name, 0) for kind in KINDS} | at_the_gateway
 
 
 @blueprint.post("/lab")
@@ -164,4 +181,6 @@ def _hang_up(environ: "WSGIEnvironment") -> None:
     connection = environ.get("gunicorn.socket")
     if connection is None:
         raise ConnectionResetError("the lab lost the answer")
+    # Half an answer: where a kept connection breaks before any of it, a browser asks again by itself, without a word.
+    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\n")
     connection.shutdown(socket.SHUT_RDWR)

@@ -21,20 +21,28 @@ def my_order(number: str) -> Order:
     return db.session.scalar(select(Order).filter_by(number=number, account_id=my_account().id)) or abort(404)
 
 
+def same_number(order: Order) -> list[Order]:
+    """Give all orders of one number: with protection off there may be two."""
+    same = {"number": order.number, "account_id": order.account_id}
+    return list(db.session.scalars(select(Order).filter_by(**same).order_by(Order.id)))
+
+
 def my_orders() -> list[Order]:
     """Give the caller's orders, newest first."""
     return list(db.session.scalars(select(Order).filter_by(account_id=my_account().id).order_by(Order.id.desc())))
 
 
-def ask_for_refund(order: Order, reason: str) -> Refund:
+def ask_for_refund(order: Order, reason: str) -> None:
     """Note the wish, and the job that fulfils it."""
-    refund = Refund(order_id=order.id, amount_cents=order.total_cents, reason=reason)
-    order.state = "refund requested"
+    same = same_number(order)
+    paid = sum(payment.amount_cents for each in same for payment in each.payments)
+    refund = Refund(order_id=order.id, amount_cents=paid, reason=reason)
+    for each in same:
+        each.state = "refund requested"
     db.session.add(refund)
     db.session.flush()
     db.session.add(Job(kind="refund", about={"refund": refund.id}))
     db.session.commit()
-    return refund
 
 
 def what_was_asked(request: Request) -> str:
@@ -53,7 +61,11 @@ def history() -> str:
 @signed_in
 def show(number: str) -> str:
     """Show one order and its reference number."""
-    return render_template("order.html", page="orders", order=my_order(number))
+    order = my_order(number)
+    same = same_number(order)
+    payments = [payment for each in same for payment in each.payments]
+    refunds = [refund for each in same for refund in each.refunds]
+    return render_template("order.html", page="orders", order=order, payments=payments, refunds=refunds)
 
 
 @blueprint.post("/orders/<number>/refund")
@@ -63,6 +75,13 @@ def refund(number: str) -> Any:
     """Ask for the money back."""
     order, reason = my_order(number), request.form.get("reason", "").strip()[:200]
     if order.state != "paid":
-        return problem(409, "This order cannot be refunded", f"It is {order.state}.")
+        return problem(409, "This order cannot be refunded", why_not(order))
     ask_for_refund(order, reason or "no reason given")
     return redirect(url_for("orders.show", number=number), 303)
+
+
+def why_not(order: Order) -> str:
+    """Say why an order cannot be refunded."""
+    if order.state in ("refunded", "refund requested"):
+        return "You asked for it before; the money goes back once."
+    return f"It is {order.state}: there is nothing to give back."

@@ -1,6 +1,6 @@
 """Writes the notes of one process down, in a thread of its own: no request waits for them.
 
-Whatever gathers within a tenth of a second goes down as one insert, on a connection of its own. While the database
+Whatever gathers within a third of a second goes down as one insert, on a connection of its own. While the database
 cannot be reached it is tried again; what cannot be written in the end is dropped with a word in the log.
 """
 
@@ -18,7 +18,7 @@ from sqlalchemy.exc import DBAPIError
 
 from demo_shop.models import Attempt, db
 
-GATHER = 0.1  # seconds: what comes within them costs one insert instead of many
+GATHER = 0.3  # seconds: what comes within them costs one insert instead of many; more often, it costs purchases
 BATCH = 1000  # notes in one insert: what SQLAlchemy puts into one statement
 MOST = 10_000  # notes that wait: some megabytes, and minutes of a busy worker
 AGAIN = 0.5  # seconds until a database that could not be reached is asked again

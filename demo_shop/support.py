@@ -4,6 +4,8 @@ The record tells how far the request has come; the shop's own notes tell its sto
 """
 
 from dataclasses import dataclass
+from threading import Event
+from time import monotonic
 from typing import Any
 
 from flask import Blueprint, current_app, render_template, request
@@ -16,9 +18,13 @@ from flask_idempotency.stores import Store, open_store
 
 blueprint = Blueprint("support", __name__)
 
+LAST_WORD = 1.0  # seconds: another worker may still have it in hand
+REFUSED = "It was refused, and nothing was charged or changed. Look at the cart together, then start anew."
+NO_ANSWER = "nobody knew yet whether it was charged, and the client was told to ask again"
+DECLINED = "The card was declined, and nothing was charged. A new try is fine."
 ADVICE = {
     "finished": "It is done. Every retry gets the same answer; nothing has to be repeated.",
-    "running": "It is under way, or was left in the middle. A retry with the same key goes on; so does the completer.",
+    "running": "It is under way, or was left in the middle. A retry goes on from there, and never pays twice.",
     "quarantined": "We look into it by hand. Please do not order it again.",
     None: "The record has expired, or there never was one. What the shop noted is shown below.",
 }
@@ -35,11 +41,14 @@ class Found:
     order: Order | None
     attempts: list[dict[str, Any]]
     charges: list[dict[str, Any]] | None
+    status: int  # of the answer that is kept; 0 without one
 
     @property
     def advice(self) -> str:
         """What to tell the customer."""
-        return ADVICE[self.state]
+        if self.order is not None and self.order.state == "declined":
+            return DECLINED
+        return REFUSED if self.state == "finished" and self.status >= 400 else ADVICE[self.state]
 
 
 @blueprint.get("/support")
@@ -68,8 +77,8 @@ def waiting_for_a_person(most: int = 20) -> list[Found]:
 def look_up(reference: str) -> Found:
     """Gather what the record, the shop and the gateway know."""
     record = next(iter(records().browse(reference=reference)), None)  # type: ignore[arg-type]  # a text in its form
+    notes = _notes_of(reference, is_finished=record is not None and str(record.state) == "finished")
     order = db.session.scalar(select(Order).filter_by(reference=reference))
-    notes = db.session.scalars(select(Attempt).filter_by(reference=reference).order_by(Attempt.id)).all()
     if record is None and order is None and not notes:
         raise ValueError(f"Nothing is known of {reference}. Ask for it once more, character by character.")
     return Found(
@@ -80,7 +89,20 @@ def look_up(reference: str) -> Found:
         order,
         [{"at": each.at, "event": each.event, "text": _told(each), "worker": each.worker} for each in notes],
         bank.charges_of(order.number) if order else [],
+        next((each.facts["status"] for each in notes if each.event == "completed"), 0),
     )
+
+
+def _notes_of(reference: str, *, is_finished: bool) -> list[Attempt]:
+    """Read what was noted, and wait a moment for the note of an end that has just been."""
+    wanted = select(Attempt).filter_by(reference=reference).order_by(Attempt.at, Attempt.id)
+    deadline, pause = monotonic() + LAST_WORD, Event()
+    while True:
+        notes = list(db.session.scalars(wanted))
+        if not is_finished or any(note.event == "completed" for note in notes) or monotonic() > deadline:
+            return notes
+        db.session.rollback()
+        pause.wait(0.05)
 
 
 def read_aloud(text: str) -> str:
@@ -88,7 +110,7 @@ def read_aloud(text: str) -> str:
     letters = text.upper().replace("O", "0").replace("I", "1").replace("L", "1")
     digits = "".join(each for each in letters if each.isascii() and each.isalnum())
     if len(digits) != 12 or "U" in digits:
-        raise ValueError("A reference has twelve letters and digits, such as 7D3F-92AB-1C4E.")
+        raise ValueError("A reference has twelve letters and digits, never the letter U, such as 7D3F-92AB-1C4E.")
     return f"{digits[:4]}-{digits[4:8]}-{digits[8:]}"
 
 
@@ -103,4 +125,5 @@ def records() -> Store:
 def _told(note: Attempt) -> str:
     details = {"status": "answer {}", "problem": "because: {}", "attempt": "attempt {}"}
     more = ", ".join(details[name].format(value) for name, value in note.facts.items() if name in details)
-    return f"{TOLD[note.event]}{f' ({more})' if more else ''}"
+    told = NO_ANSWER if note.facts.get("problem") == "outcome-unknown" else TOLD[note.event]
+    return f"{told}{f' ({more})' if more else ''}"

@@ -7,7 +7,7 @@ import { euro } from "./words.js";
 
 /**
  * @typedef {{number: string, account: string, total: number, state: string, charges: number, reference: string | null}} Row
- * @typedef {{orders: Row[], totals: Record<string, number>, protection: boolean, gateway: boolean}} Ledger
+ * @typedef {{orders: Row[], totals: Record<string, number>, switches: Record<string, number>, gateway: boolean}} Ledger
  */
 
 const EVERY = 1000;
@@ -33,6 +33,7 @@ async function refresh() {
     if (!response.ok) throw new Error(String(response.status));
     const ledger = await response.json();
     draw(ledger);
+    for (const [name, left] of Object.entries(ledger.switches)) turn(name, left);
     show(ledger.gateway ? "live" : "the gateway does not answer; its charges are not known");
   } catch {
     show("no answer from the shop; asking again");
@@ -57,6 +58,25 @@ function draw({ orders, totals, gateway }) {
   if (news === drawn) return;
   drawn = news;
   rows?.replaceChildren(...(orders.length ? orders.map((order) => drawRow(order, gateway)) : [emptyRow()]));
+}
+
+/**
+ * Show how a switch stands by now: a request may have used it up, or somebody else have turned it.
+ * @param {string} name
+ * @param {number} left
+ */
+function turn(name, left) {
+  const item = document.querySelector(`[data-switch="${CSS.escape(name)}"]`);
+  const place = item?.querySelector(".switch-state");
+  if (!item || !(place instanceof HTMLElement)) return;
+  const states = place.dataset.states?.split(" ");
+  const text = states ? states[left] : left ? `next ${left}` : "off";
+  if (place.textContent === text) return;
+  place.textContent = text;
+  item.classList.toggle("is-on", left > 0);
+  item.querySelector("[data-clear]")?.toggleAttribute("hidden", left === 0);
+  item.querySelector("[data-flip]")?.setAttribute("value", String(1 - left));
+  item.querySelector("[data-flip-to]")?.replaceChildren(`Turn ${states?.[1 - left]}`);
 }
 
 /** @param {Row} order @param {boolean} gateway whether the charges are known */
