@@ -53,12 +53,18 @@ def act_as(account: str) -> None:
 
 
 def signed_in(view: View) -> View:
-    """Send whoever is nobody to the sign-in page. Stands above @idempotent, so that a replay is authorised too."""
+    """Send whoever is nobody to the sign-in page, and from there back to where they were.
+
+    What they sent is not kept: they are told to do it again. Stands above @idempotent, so that a replay is authorised
+    too.
+    """
 
     @wraps(view)
     def checked(*args: Any, **kwargs: Any) -> Any:
         if current_account() is None:
-            return redirect(url_for("accounts.sign_in", next=request.full_path if request.method == "GET" else None))
+            if request.method == "GET":
+                return redirect(url_for("accounts.sign_in", next=request.full_path.rstrip("?")))
+            return redirect(url_for("accounts.sign_in", next=_page_before(), again=1))
         return view(*args, **kwargs)
 
     return checked  # type: ignore[return-value]  # it takes and gives the same
@@ -73,7 +79,9 @@ def token_of(account: Account) -> str:
 def sign_in() -> str:
     """Show the three accounts."""
     accounts = db.session.scalars(select(Account).order_by(Account.id)).all()
-    return render_template("sign_in.html", page="sign-in", accounts=accounts, next=request.args.get("next", ""))
+    notice = "Sign in first, then do it again: nothing was done yet." if "again" in request.args else ""
+    wanted = request.args.get("next", "")
+    return render_template("sign_in.html", page="sign-in", accounts=accounts, next=wanted, notice=notice)
 
 
 @blueprint.post("/sign-in")
@@ -118,6 +126,12 @@ def _by_token() -> Account | None:
 
 def _tokens() -> URLSafeSerializer:
     return URLSafeSerializer(current_app.secret_key or "", salt="api token")
+
+
+def _page_before() -> str | None:
+    """Give the path of the page that a form was on, if it is one of this shop."""
+    parts = urlsplit(request.referrer or "")
+    return _local(parts._replace(scheme="", netloc="").geturl()) if parts.netloc == request.host else None
 
 
 def _local(target: str | None) -> str | None:

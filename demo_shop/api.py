@@ -6,12 +6,12 @@ from flask import Blueprint, abort, jsonify, render_template, request
 from sqlalchemy import select
 
 from demo_shop.accounts import current_account, my_account, signed_in, token_of
-from demo_shop.cart import cart_of, put
+from demo_shop.cart import cart_of, most_of, no_more, put
 from demo_shop.cart import what_was_asked as what_was_put
 from demo_shop.checkout.views import buy, pay
 from demo_shop.models import Account, Product, db
 from demo_shop.openapi import document
-from demo_shop.orders import ask_for_refund, my_order, my_orders
+from demo_shop.orders import ask_for_refund, my_order, my_orders, why_not
 from demo_shop.orders import what_was_asked as why_it_was_asked
 from demo_shop.pages import find_product, problem, read
 from demo_shop.schemas import (
@@ -84,7 +84,10 @@ def cart() -> Any:
 def change_cart() -> Any:
     """Change the cart: the transaction guard, as on the page."""
     wanted = read(CartChangeSchema())
-    put(my_account(), find_product(wanted["product"]) or abort(404), wanted["quantity"])
+    product = find_product(wanted["product"]) or abort(404)
+    if wanted["quantity"] > most_of(product):
+        return problem(409, "There are not that many", no_more(product))
+    put(my_account(), product, wanted["quantity"])
     return jsonify(_cart())
 
 
@@ -93,7 +96,7 @@ def change_cart() -> Any:
 def checkout() -> Any:
     """Buy the cart: the lease guard, phases and an effect, as on the page."""
     wanted = read(CheckoutSchema())
-    return pay(wanted.get("order"), wanted["card"])
+    return pay(wanted.get("order"), wanted["card"], wanted.get("total_cents"))
 
 
 @blueprint.post("/api/buy")
@@ -124,7 +127,7 @@ def refund(number: str) -> Any:
     """Ask for the money back: the transaction guard, as on the page."""
     found, wanted = my_order(number), read(RefundSchema())
     if found.state != "paid":
-        return problem(409, "This order cannot be refunded", f"It is {found.state}.")
+        return problem(409, "This order cannot be refunded", why_not(found))
     ask_for_refund(found, wanted["reason"])
     return jsonify(OrderSchema().dump(found)), 202
 

@@ -25,10 +25,28 @@ def cart_of(account: Account) -> tuple[Sequence[CartLine], int]:
     return lines, sum(line.sum_cents for line in lines)
 
 
-def put(account: Account, product: Product, quantity: int, *, add: bool = False) -> None:
-    """Set how many of a product are in the cart, or add so many."""
+def most_of(product: Product) -> int:
+    """Say how many of a product a cart may hold. Nothing is set aside by that: who pays first gets it."""
+    return min(MOST, product.stock)
+
+
+def no_more(product: Product) -> str:
+    """Say why a cart holds no more of a product."""
+    match product.stock:
+        case 0:
+            return f"“{product.name}” is sold out."
+        case 1:
+            return f"There is only one “{product.name}”."
+        case few if few < MOST:
+            return f"There are only {few} of “{product.name}”."
+    return f"{MOST} is the most of one product."
+
+
+def put(account: Account, product: Product, quantity: int, *, add: bool = False) -> bool:
+    """Set how many of a product are in the cart, or add so many; say whether all of them found room."""
     line = db.session.scalar(select(CartLine).filter_by(account_id=account.id, product_id=product.id))
-    wanted = min(quantity + (line.quantity if add and line else 0), MOST)
+    asked = quantity + (line.quantity if add and line else 0)
+    wanted = min(asked, most_of(product))
     if line is None and wanted:
         db.session.add(CartLine(account_id=account.id, product_id=product.id, quantity=wanted))
     elif line is not None and wanted:
@@ -36,6 +54,7 @@ def put(account: Account, product: Product, quantity: int, *, add: bool = False)
     elif line is not None:
         db.session.delete(line)
     db.session.commit()
+    return asked == wanted
 
 
 def what_was_asked(request: Request) -> str:
@@ -49,7 +68,9 @@ def what_was_asked(request: Request) -> str:
 def show() -> str:
     """Show the cart."""
     lines, total = cart_of(my_account())
-    return render_template("cart.html", page="cart", lines=lines, total=total)
+    full = find_product(request.args.get("full"))
+    limits = {"most_of": most_of, "no_more": no_more, "notice": no_more(full) if full else ""}
+    return render_template("cart.html", page="cart", lines=lines, total=total, **limits)
 
 
 @blueprint.post("/cart")
@@ -59,11 +80,11 @@ def change() -> Any:
     """Put something in, change how many, or take it out."""
     product = find_product(request.form.get("product")) or abort(404)
     quantity = request.form.get("quantity", 1, type=int)
-    if not 0 <= quantity <= MOST:
+    if quantity < 0:
         abort(400, f"Choose a number from 0 to {MOST}.")
-    put(my_account(), product, quantity, add=request.form.get("add") == "1")
+    fits = put(my_account(), product, quantity, add=request.form.get("add") == "1")
     if not wants_json():
-        return redirect(url_for("cart.show"), 303)
+        return redirect(url_for("cart.show", full=None if fits else product.slug), 303)
     lines, total = cart_of(my_account())
     return jsonify(
         cart_count=sum(line.quantity for line in lines),
@@ -72,4 +93,5 @@ def change() -> Any:
             {"product": line.product.slug, "quantity": line.quantity, "sum": euro(line.sum_cents)} for line in lines
         ],
         url=url_for("cart.show"),
+        note=None if fits else no_more(product),
     )

@@ -6,7 +6,7 @@ from flask import Flask, Response, abort, current_app, jsonify, render_template,
 from marshmallow import Schema, ValidationError, fields
 from sqlalchemy import func, select
 from sqlalchemy.exc import OperationalError
-from werkzeug.exceptions import HTTPException
+from werkzeug.exceptions import HTTPException, MethodNotAllowed
 
 from demo_shop.accounts import current_account, unauthorised
 from demo_shop.art import draw
@@ -18,6 +18,15 @@ POLICY = (
     "default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'self'; form-action 'self';"
     " frame-ancestors 'none'"
 )
+WORDS = {
+    400: ("That was not understood", "Something was missing or had the wrong form. Go back and try once more."),
+    403: ("This form is too old", "Load the page again, then try once more."),
+    404: ("There is no such page", "Perhaps the last one was sold."),
+    405: ("This page is only for looking, or only for sending", "Go back, and use the buttons of the page."),
+    413: ("That is too large", "Send less at a time."),
+    415: ("This form is not understood here", "Send JSON, or what a form sends."),
+    500: ("Something broke in the shop", "It is not your fault. Wait a moment, then try once more."),
+}
 
 
 def wants_json() -> bool:
@@ -36,6 +45,8 @@ def problem(status: int, title: str, text: str) -> Any:
 def read(schema: Schema) -> Any:
     """Read what was sent, as JSON or as a form, or say what is wrong with it."""
     try:
+        if request.is_json and request.get_json(silent=True) is None:
+            raise ValidationError("Send a JSON object.", "body")
         return schema.load(request.get_json(silent=True) or _form(schema))
     except ValidationError as error:
         abort(current_app.make_response((jsonify(title="Not understood", detail=_told(error), status=400), 400)))
@@ -107,9 +118,16 @@ def _failed(error: HTTPException) -> Any:
         return unauthorised()
     if error.response is not None:
         return error.response
-    if error.code == 404:
-        return problem(404, "There is no such page", "Perhaps the last one was sold.")
-    return problem(error.code or 500, error.name, error.description or "")
+    code = error.code or 500
+    title, text = WORDS.get(code, (error.name, error.description or ""))
+    if code in (404, 405) and wants_json():
+        title, text = error.name, "There is nothing at this address, or not for this method."
+    if error.description != type(error).description:
+        text = error.description or text  # whoever aborted has said why
+    response = current_app.make_response(problem(code, title, text))
+    if isinstance(error, MethodNotAllowed):
+        response.allow.update(error.valid_methods or ())
+    return response
 
 
 def _no_database(_: OperationalError) -> Any:

@@ -58,10 +58,11 @@ class CartChangeSchema(Strict):
 
 
 class CheckoutSchema(Strict):
-    """Which card to charge, and perhaps under which order number."""
+    """Which card to charge; perhaps under which order number, and how much: a cart of another price is refused."""
 
     card = fields.String(required=True, validate=validate.OneOf([card["value"] for card in bank.CARDS]))
     order = fields.String(validate=validate.Regexp(r"^T-\d{5}-\d{5}$"))
+    total_cents = fields.Integer(strict=True, validate=validate.Range(0, 10**9))
 
 
 class PurchaseSchema(Strict):

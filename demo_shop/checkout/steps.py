@@ -8,7 +8,9 @@ from typing import Any
 
 from sqlalchemy import select, update
 
+from demo_shop.cart import no_more
 from demo_shop.models import CartLine, Job, Order, OrderLine, Payment, Product, db, new_number
+from demo_shop.pages import euro
 
 
 class CannotOrder(Exception):
@@ -23,14 +25,17 @@ class AlreadyPlaced(CannotOrder):
         self.order = {"id": order.id, "number": order.number, "amount": order.total_cents, "card": order.card}
 
 
-def place_order(account: int, reference: str | None, number: str, card: str) -> dict[str, Any]:
-    """Turn the cart into an order, and set its goods aside."""
+def place_order(account: int, reference: str | None, number: str, card: str, shown: int | None) -> dict[str, Any]:
+    """Turn the cart into an order, and set its goods aside; unless the buyer was shown another amount."""
     placed = db.session.scalar(select(Order).filter_by(number=number))
     if placed is not None:
         raise AlreadyPlaced(placed) if placed.account_id == account else CannotOrder("This number is taken.")
     lines = db.session.scalars(select(CartLine).filter_by(account_id=account).order_by(CartLine.id)).all()
     if not lines:
         raise CannotOrder("Your cart is empty.")
+    total = sum(line.sum_cents for line in lines)
+    if shown not in (None, total):
+        raise CannotOrder(f"Your cart has changed, and costs {euro(total)} now. Nothing was charged.")
     order = Order(account_id=account, number=number, card=card, reference=reference)
     for line in lines:
         db.session.delete(line)
@@ -81,7 +86,8 @@ def _set_aside(product: Product, quantity: int) -> None:
     enough = (Product.id == product.id, Product.stock >= quantity)
     taken = db.session.execute(update(Product).where(*enough).values(stock=Product.stock - quantity))
     if taken.rowcount != 1:  # type: ignore[attr-defined]  # the result of an UPDATE has it
-        raise CannotOrder(f"There are not {quantity} of “{product.name}” left.")
+        db.session.refresh(product)
+        raise CannotOrder(f"{no_more(product)} Change your cart, then try again.")
 
 
 def _put_back(product: int, quantity: int) -> None:

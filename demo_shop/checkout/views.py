@@ -47,21 +47,33 @@ def check_out(phase: Runs, effect: Runs, place: Runs, **asked: Any) -> Any:
 
 
 def what_was_asked(request: Request) -> str:
-    """Say what counts as the same checkout: the order and the card. The tokens of a form do not."""
+    """Say what counts as the same checkout: the order, the card and the amount. The tokens of a form do not."""
     given = request.get_json(silent=True) or request.form
-    return f"{given.get('order')} {given.get('card')}"
+    return f"{given.get('order')} {given.get('card')} {given.get('total_cents')}"
 
 
-@idempotent(required=True, guard="lease", retention=timedelta(hours=72), fingerprint=what_was_asked, resumable=True)
-def pay_once(number: str, card: str) -> Any:
+# All that a checkout answers for good, "not enough left" included: a request that stayed open would be gone on with
+# later, by the completer too, and buy whatever is in the cart by then.
+ANSWERS = (201, 303, 402, 409)
+
+
+@idempotent(
+    required=True,
+    guard="lease",
+    retention=timedelta(hours=72),
+    fingerprint=what_was_asked,
+    keep=ANSWERS,
+    resumable=True,
+)
+def pay_once(**asked: Any) -> Any:
     """Check out under a key."""
-    return check_out(phase, effect, place_order, number=number, card=card)
+    return _unless_impossible(check_out, phase, effect, place_order, **asked)
 
 
-@idempotent(required=True, guard="lease", retention=timedelta(hours=72))
+@idempotent(required=True, guard="lease", retention=timedelta(hours=72), keep=ANSWERS)
 def buy_once(**asked: Any) -> Any:
     """Buy one product under a key."""
-    return check_out(phase, effect, place_purchase, **asked)
+    return _unless_impossible(check_out, phase, effect, place_purchase, **asked)
 
 
 def check_out_unprotected(place: Runs, **asked: Any) -> Any:
@@ -78,22 +90,25 @@ def check_out_unprotected(place: Runs, **asked: Any) -> Any:
     return check_out(commit, lambda _, call: call(uuid4().hex), place, **asked)
 
 
-def pay(number: object, card: object) -> Any:
-    """Check out with protection, unless the lab has switched it off."""
+def pay(number: object, card: object, total: object) -> Any:
+    """Check out with protection, unless the lab has switched it off. *total* is what the buyer was shown."""
     if card not in [each["value"] for each in bank.CARDS]:
         abort(400, "Choose one of the cards.")
     if number is not None and not NUMBER.fullmatch(str(number)):
         abort(400, "An order number looks like T-48213-90517.")
-    number = str(number or new_number())
+    if total is not None and not str(total).isdecimal():
+        abort(400, "An amount is a number of cents.")
+    shown = None if total is None else int(str(total))
+    asked = {"number": str(number or new_number()), "card": str(card), "shown": shown}
     if lab_state().protection:
-        return _unless_impossible(pay_once, number=number, card=str(card))
-    return _unless_impossible(check_out_unprotected, place_order, number=number, card=str(card))
+        return pay_once(**asked)
+    return _unless_impossible(check_out_unprotected, place_order, **asked)
 
 
 def buy(**asked: Any) -> Any:
     """Buy one product at once, without a cart; with protection, unless the lab has switched it off."""
     if lab_state().protection:
-        return _unless_impossible(buy_once, **asked)
+        return buy_once(**asked)
     return _unless_impossible(check_out_unprotected, place_purchase, **asked)
 
 
@@ -114,7 +129,7 @@ def form() -> Any:
 @exempt  # from protection as a whole: the lab chooses between two ways below
 def submit() -> Any:
     """Buy the cart."""
-    return pay(request.form.get("order"), request.form.get("card"))
+    return pay(request.form.get("order"), request.form.get("card"), request.form.get("total_cents"))
 
 
 def _unless_impossible(run: Runs, *args: Any, **asked: Any) -> Any:

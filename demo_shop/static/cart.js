@@ -25,6 +25,10 @@ function enhanceLine(item) {
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
     const button = /** @type {HTMLButtonElement | null} */ (event.submitter);
+    if (button?.getAttribute("aria-disabled") === "true") {
+      toast(item.dataset.full ?? "", "bad");
+      return;
+    }
     line.wanted = Number(button?.value ?? line.wanted);
     show(item, line.wanted);
     if (line.busy) return;
@@ -32,7 +36,12 @@ function enhanceLine(item) {
     while (line.wanted !== line.confirmed) {
       const target = line.wanted;
       const outcome = await put(form, { quantity: String(target) });
-      if (outcome.course === "done") {
+      if (outcome.course === "done" && outcome.body.note) {
+        line.wanted = line.confirmed = kept(outcome.body, form);
+        show(item, line.confirmed);
+        confirm(outcome.body);
+        toast(outcome.body.note, "bad");
+      } else if (outcome.course === "done") {
         line.confirmed = target;
         if (line.wanted === target) confirm(outcome.body);
       } else {
@@ -44,6 +53,21 @@ function enhanceLine(item) {
     line.busy = false;
     if (line.confirmed === 0) remove(item);
   });
+}
+
+/**
+ * How many the shop has kept of what a form is about: less than was asked for, where there are no more.
+ * @param {Record<string, any>} answer
+ * @param {HTMLFormElement} form
+ * @returns {number}
+ */
+function kept({ lines = [] }, form) {
+  return lines.find((/** @type {{product: string}} */ line) => line.product === productOf(form))?.quantity ?? 0;
+}
+
+/** @param {HTMLFormElement} form */
+function productOf(form) {
+  return /** @type {HTMLInputElement} */ (form.elements.namedItem("product")).value;
 }
 
 /** @param {HTMLFormElement} form */
@@ -60,6 +84,7 @@ function enhanceAdd(form) {
     delete form.dataset.busy;
     if (outcome.course === "done") {
       confirm(outcome.body);
+      if (outcome.body.note) toast(outcome.body.note, "bad", { url: "/cart", label: "Go to the cart" });
     } else {
       setCount(before);
       toast(`${form.dataset.product} is not in your cart: ${explanation(outcome)}`, "bad", { reference: outcome.reference });
@@ -74,11 +99,10 @@ function enhanceAdd(form) {
  * @param {Record<string, string>} change
  */
 async function put(form, change) {
-  const product = /** @type {HTMLInputElement} */ (form.elements.namedItem("product")).value;
   const what = {
     name: form.dataset.once ?? "",
     url: form.action,
-    body: new URLSearchParams({ product, ...change }).toString(),
+    body: new URLSearchParams({ product: productOf(form), ...change }).toString(),
     account: ACCOUNT,
   };
   const action = (change.add && find(ACCOUNT, what.name)) || begin(what);
@@ -87,7 +111,7 @@ async function put(form, change) {
     giveUp: GIVE_UP,
     tell: (news) => news.kind !== "sending" && toast(sentence(news, CARELESS), "busy"),
   });
-  if (!change.add || isFinal(outcome.course)) finish(action);
+  if (!change.add || isFinal(outcome.course) || outcome.unseen) finish(action);
   return outcome;
 }
 
@@ -96,7 +120,7 @@ function confirm({ cart_count: inCart, total }) {
   if (Number.isInteger(inCart)) setCount(inCart);
   const place = document.querySelector("[data-cart-total]");
   if (place && total !== undefined) place.textContent = Number.isInteger(total) ? euro(total) : total;
-  for (const busy of document.querySelectorAll("[data-toast] .toast-busy")) busy.remove();
+  for (const old of document.querySelectorAll("[data-toast] :is(.toast-busy, .toast-bad)")) old.remove();
 }
 
 /** @param {HTMLElement} item */
@@ -110,9 +134,11 @@ function shown(item) {
  * @param {number} quantity
  */
 function show(item, quantity) {
-  const [less, more] = item.querySelectorAll("button[data-step]");
-  /** @type {HTMLButtonElement} */ (less).value = String(Math.max(0, quantity - 1));
-  /** @type {HTMLButtonElement} */ (more).value = String(quantity + 1);
+  const [less, more] = /** @type {NodeListOf<HTMLButtonElement>} */ (item.querySelectorAll("button[data-step]"));
+  const isFull = quantity >= Number(item.dataset.most);
+  less.value = String(Math.max(0, quantity - 1));
+  more.value = String(quantity + 1);
+  more.setAttribute("aria-disabled", String(isFull)); // and not disabled: it would lose the keyboard's place
   write(item, "[data-quantity]", String(quantity));
   write(item, "[data-sum]", euro(quantity * Number(item.dataset.price)));
   item.classList.toggle("is-leaving", quantity === 0);

@@ -2,8 +2,8 @@
  * Send an action until it has a final answer: the same request, the same key, with growing pauses.
  */
 
-import { newKey } from "./pending.js";
-import { GIVE_UP, PATIENCE, SLOW, backoff, decide, retryAfter } from "./retry.js";
+import { countSend, newKey, sendsOf } from "./pending.js";
+import { CARELESS_SENDS, GIVE_UP, PATIENCE, SLOW, backoff, decide, retryAfter } from "./retry.js";
 
 /** @typedef {import("./pending.js").Action} Action */
 
@@ -15,7 +15,8 @@ import { GIVE_UP, PATIENCE, SLOW, backoff, decide, retryAfter } from "./retry.js
  * @property {string} reference what to tell support; empty if none is known
  * @property {string} url where a redirect led to; empty without one
  * @property {number} wait what the server asked to wait, in milliseconds
- * @property {string} cause "lost", "silent", "running", "busy" or "trouble": why it is asked again
+ * @property {boolean} [unseen] nobody looked at any send of the action, by whichever page: nothing was done
+ * @property {string} cause "lost", "silent", "running", "busy", "unknown" or "trouble": why it is asked again
  */
 
 /**
@@ -37,7 +38,10 @@ import { GIVE_UP, PATIENCE, SLOW, backoff, decide, retryAfter } from "./retry.js
  * @returns {Promise<Outcome>}
  */
 export async function perform(action, { tell = () => {}, copies = 1, careless = false, giveUp = GIVE_UP } = {}) {
-  const send = () => sendOnce(action, careless ? newKey() : action.key);
+  const send = () => {
+    countSend(action);
+    return sendOnce(action, careless ? newKey() : action.key);
+  };
   let deadline = Date.now() + giveUp;
   let reference = "";
   for (let attempt = 1; ; attempt += 1) {
@@ -54,9 +58,10 @@ export async function perform(action, { tell = () => {}, copies = 1, careless = 
     if (sends > 1) tell({ kind: "twice", statuses: outcomes.map((outcome) => outcome.status) });
     const outcome = outcomes.find((one) => one.course !== "again") ?? outcomes[0];
     reference = outcome.reference ||= reference;
+    outcome.unseen = outcomes.every((one) => one.course === "reload") && sendsOf(action) === sends;
     if (outcome.course !== "again") return outcome;
     const delay = backoff(attempt, outcome.wait);
-    if (Date.now() + delay > deadline) return { ...outcome, course: "gave-up" };
+    if (Date.now() + delay > deadline || (careless && attempt >= CARELESS_SENDS)) return { ...outcome, course: "gave-up" };
     tell({ kind: "waiting", attempt, cause: outcome.cause, delay, reference });
     await pause(delay);
   }
@@ -88,7 +93,7 @@ async function sendOnce(action, key) {
     const course = url && new URL(url).pathname === "/sign-in" ? "sign-in" : decide(response.status, body.code);
     const reference = response.headers.get("Idempotency-Reference") ?? body.reference ?? "";
     const wait = retryAfter(response.headers.get("Retry-After"));
-    const cause = { 409: "running", 503: "busy" }[response.status] ?? "trouble";
+    const cause = body.code === "outcome-unknown" ? "unknown" : { 409: "running", 503: "busy" }[response.status] ?? "trouble";
     return { course, status: response.status, body, reference, url, wait, cause };
   } catch (error) {
     const cause = error instanceof DOMException && error.name === "TimeoutError" ? "silent" : "lost";

@@ -28,10 +28,15 @@ export function say(line, text, tone, reference = "") {
   line.scrollIntoView({ block: "nearest" });
 }
 
+/** Milliseconds that good news stays; longer where there is something to click. */
+const STAY = 6_000;
+const STAY_TO_CLICK = 12_000;
+
 let fading = 0;
 
 /**
- * Speak at the edge of the page, where no form is near.
+ * Speak at the edge of the page, where no form is near. Whatever is said can be closed. Good news leaves by itself,
+ * but not while somebody points at it or stands on it; what has a reference waits until it was read.
  * @param {string} text
  * @param {Tone} tone
  * @param {{url?: string, label?: string, reference?: string}} [more]
@@ -43,8 +48,49 @@ export function toast(text, tone, { url = "", label = "", reference = "" } = {})
   const parts = [element("p", { className: `toast toast-${tone}` }, text)];
   if (reference) parts[0].append(" Reference ", code(reference));
   if (url) parts[0].append(" ", element("a", { href: url }, label));
+  parts[0].append(closer(place));
   place.replaceChildren(...parts);
-  if (tone === "good" && !url) fading = setTimeout(() => place.replaceChildren(), 6000);
+  if (tone === "good" && !reference) fade(place, url ? STAY_TO_CLICK : STAY);
+}
+
+/** @param {Element} place @param {number} stay milliseconds */
+function fade(place, stay) {
+  fading = setTimeout(() => {
+    if (place.querySelector(":hover, :focus")) fade(place, stay);
+    else place.replaceChildren();
+  }, stay);
+}
+
+/** The button that closes a toast, and gives the keyboard a place to go on from. @param {Element} place */
+function closer(place) {
+  const button = element("button", { type: "button", className: "toast-close", ariaLabel: "Close this message" }, "×");
+  button.addEventListener("click", () => {
+    place.replaceChildren();
+    document.querySelector("main")?.focus({ preventScroll: true });
+  });
+  return button;
+}
+
+const NEWS = "teapot.news";
+
+/** Keep what is said on a page that is about to be left. @param {string} text */
+export function keepForNextPage(text) {
+  try {
+    sessionStorage.setItem(NEWS, text);
+  } catch {
+    // where storage is forbidden, it was said for a moment
+  }
+}
+
+/** What the page before wanted to be said here; empty if nothing. */
+export function saidBefore() {
+  try {
+    const text = sessionStorage.getItem(NEWS) ?? "";
+    sessionStorage.removeItem(NEWS);
+    return text;
+  } catch {
+    return "";
+  }
 }
 
 /**

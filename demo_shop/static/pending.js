@@ -10,7 +10,9 @@
  * @property {string} url
  * @property {string} body urlencoded, without the key and without the CSRF token
  * @property {number} startedAt milliseconds since 1970
+ * @property {number} sends how often it was sent, by whichever page
  * @property {string} account
+ * @property {string} [held] the reference under which a person looks into it: nobody asks for it unasked any more
  */
 
 const PREFIX = "teapot.pending.";
@@ -32,7 +34,7 @@ const shelf = {
  * @returns {Action}
  */
 export function begin(what) {
-  const action = { ...what, key: newKey(), startedAt: Date.now() };
+  const action = { ...what, key: newKey(), startedAt: Date.now(), sends: 0 };
   shelf.set(place(action), JSON.stringify(action));
   return action;
 }
@@ -62,6 +64,34 @@ export function find(account, name) {
 }
 
 /**
+ * Count a send, before it is made: a page that dies on the way has sent it too.
+ * @param {Action} action
+ */
+export function countSend(action) {
+  action.sends = sendsOf(action) + 1;
+  keep(action);
+}
+
+/**
+ * How often an action was sent, by this page and by all others. One of which that is not known counts as sent.
+ * @param {Action} action
+ */
+export function sendsOf(action) {
+  const kept = read(place(action));
+  return Math.max(action.sends ?? 1, (kept?.key === action.key && kept.sends) || 0);
+}
+
+/**
+ * Leave an action to a person. Its key is kept: once it is settled, it brings the answer.
+ * @param {Action} action
+ * @param {string} reference
+ */
+export function hold(action, reference) {
+  action.held = reference;
+  keep(action);
+}
+
+/**
  * Forget an action: its final answer came. One begun since under the same name stays.
  * @param {Action} action
  */
@@ -77,6 +107,11 @@ export function newKey() {
   bytes[8] = (bytes[8] & 0x3f) | 0x80;
   const hex = Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
   return hex.replace(/^(.{8})(.{4})(.{4})(.{4})(.{12})$/, "$1-$2-$3-$4-$5");
+}
+
+/** Keep what has changed of an action, unless it was finished or another was begun in its place. @param {Action} action */
+function keep(action) {
+  if (read(place(action))?.key === action.key) shelf.set(place(action), JSON.stringify(action));
 }
 
 /** @param {{account: string, name: string}} action */

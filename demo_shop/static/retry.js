@@ -14,6 +14,8 @@ export const SLOW = 3_000;
 export const PATIENCE = 15_000;
 /** After this long the person decides; the key is kept. */
 export const GIVE_UP = 120_000;
+/** Without protection every send may be another charge: a few are enough to see it. */
+export const CARELESS_SENDS = 3;
 
 /**
  * How long to wait after attempt number `attempt` (the first is 1).
@@ -41,7 +43,8 @@ export function retryAfter(header) {
  * @typedef {"done" | "declined" | "refused" | "again" | "person" | "sign-in" | "reload"} Course
  * done, declined, refused: a final answer, the key has served.
  * again: send the same with the same key. person: only support can tell; keep the key, stop asking.
- * sign-in, reload: nobody looked at the request; keep the key for afterwards.
+ * sign-in: nobody looked at the request; keep the key for afterwards.
+ * reload: nobody looked at this send; keep the key unless it was the first, for then nothing was done.
  */
 
 /**

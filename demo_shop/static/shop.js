@@ -5,8 +5,8 @@
 
 import { enhanceCart } from "./cart.js";
 import { perform } from "./once.js";
-import { ACCOUNT, CARELESS, DOUBLE_CLICK, element, say, toast } from "./page.js";
-import { begin, find, finish, unfinished } from "./pending.js";
+import { ACCOUNT, CARELESS, DOUBLE_CLICK, element, keepForNextPage, say, saidBefore, toast } from "./page.js";
+import { begin, find, finish, hold, unfinished } from "./pending.js";
 import { isFinal } from "./retry.js";
 import { explanation, noun, sentence } from "./words.js";
 
@@ -18,14 +18,14 @@ const TRAVEL_AS_HEADERS = ["_idempotency_key", "csrf_token"];
 
 /** Let a form be sent by us instead of the browser. @param {HTMLFormElement} form */
 function enhance(form) {
-  const again = form.querySelector("[data-again]");
+  const name = form.dataset.once ?? "";
+  const go = (/** @type {HTMLElement | null} */ submitter) =>
+    run(form, find(ACCOUNT, name) ?? begin({ name, url: form.action, body: bodyOf(form, submitter), account: ACCOUNT }));
   form.addEventListener("submit", (event) => {
     event.preventDefault();
-    if (form.dataset.busy) return;
-    const name = form.dataset.once ?? "";
-    run(form, find(ACCOUNT, name) ?? begin({ name, url: form.action, body: bodyOf(form, event.submitter), account: ACCOUNT }));
+    if (!form.dataset.busy) go(event.submitter);
   });
-  again?.addEventListener("click", () => form.requestSubmit());
+  form.querySelector("[data-again]")?.addEventListener("click", () => go(null));
   addEventListener("pageshow", (event) => event.persisted && location.reload());
 }
 
@@ -38,12 +38,14 @@ function enhance(form) {
 async function run(form, action, opening = "") {
   const line = form.querySelector("[data-status]");
   const again = form.querySelector("[data-again]");
+  let played = "";
   setBusy(form, true);
   if (again instanceof HTMLElement) again.hidden = true;
   const outcome = await perform(action, {
     careless: CARELESS,
     copies: DOUBLE_CLICK && action.name === "checkout" && !opening ? 2 : 1,
     tell: (news) => {
+      if (news.kind === "twice") played = sentence(news, CARELESS);
       const first = news.kind === "sending" && news.attempt === 1 ? opening : "";
       say(line, `${first} ${sentence(news, CARELESS)}`.trim(), "busy", "reference" in news ? news.reference : "");
     },
@@ -51,37 +53,70 @@ async function run(form, action, opening = "") {
   settle(action, outcome);
   if (outcome.course === "done") {
     say(line, "Done. One moment …", "good", outcome.reference);
+    if (played) keepForNextPage(played);
     location.assign(outcome.body.url ?? (outcome.url || location.href));
     return;
   }
-  say(line, explanation(outcome), "bad", outcome.reference);
-  if (outcome.course === "person") line?.append(element("a", { href: supportDesk(outcome.reference) }, "Open the support desk"));
-  const afresh = form.querySelector("[data-afresh]");
-  if (afresh instanceof HTMLAnchorElement && isFinal(outcome.course)) offer(afresh, outcome.course === "declined");
-  else setBusy(form, false);
+  const isHere = form.contains(document.activeElement);
+  leadOn(form, outcome);
   if (outcome.course === "sign-in") location.assign(`/sign-in?next=${encodeURIComponent(location.pathname)}`);
-  if (again instanceof HTMLElement) again.hidden = !["gave-up", "person"].includes(outcome.course);
+  if (isHere) standOn([line?.querySelector("a"), form.querySelector("[data-afresh]"), again]);
 }
 
 /**
- * This page's order number is used up by its final answer: another try begins with another page.
- * @param {HTMLAnchorElement} link
- * @param {boolean} declined
+ * Say why a form's action did not succeed, and leave open what can be done next: to ask for the same again and for
+ * nothing else, while nobody knows what became of it; to begin with another page, if it is over; or to correct the form.
+ * @param {HTMLFormElement} form
+ * @param {Outcome} outcome
  */
-function offer(link, declined) {
-  if (declined) link.textContent = "Choose another card";
+function leadOn(form, outcome) {
+  const { course, reference } = outcome;
+  const line = form.querySelector("[data-status]");
+  const afresh = form.querySelector("[data-afresh]");
+  say(line, explanation(outcome, CARELESS), "bad", reference);
+  if (course === "person") line?.append(" ", element("a", { href: supportDesk(reference) }, "Open the support desk"));
+  if (course === "person" || (course === "gave-up" && !CARELESS)) form.querySelector("[data-again]")?.removeAttribute("hidden");
+  else if (afresh instanceof HTMLAnchorElement && (isFinal(course) || course === "reload" || course === "gave-up")) offer(afresh, course);
+  else setBusy(form, false);
+}
+
+/**
+ * Take the keyboard to the first of these that is shown: it is what leads on.
+ * @param {(Element | null | undefined)[]} choices
+ */
+function standOn(choices) {
+  const next = choices.find((each) => each instanceof HTMLElement && !each.hidden);
+  if (next instanceof HTMLElement) next.focus();
+}
+
+/**
+ * This page's order number is used up by its final answer, or the page is too old: another try begins with another page.
+ * @param {HTMLAnchorElement} link
+ * @param {string} course
+ */
+function offer(link, course) {
+  if (course === "declined") link.textContent = "Choose another card";
+  if (course === "refused") {
+    link.textContent = "Look at the cart";
+    link.href = "/cart";
+  }
   link.hidden = false;
 }
 
 /**
- * Go on with what an earlier page began, each in its own form if that is on this page.
+ * Go on with what an earlier page began, each in its own form if that is on this page. What a person looks into is
+ * only shown there, and not asked for.
  */
 function resume() {
   for (const action of unfinished(ACCOUNT)) {
     const form = document.querySelector(`form[data-once="${CSS.escape(action.name)}"]`);
-    if (form instanceof HTMLFormElement && !action.name.startsWith("cart:")) {
+    const isHere = form instanceof HTMLFormElement && !action.name.startsWith("cart:");
+    if (isHere && action.held) {
+      setBusy(form, true);
+      leadOn(form, { course: "person", reference: action.held, status: 0, body: {}, url: "", wait: 0, cause: "" });
+    } else if (isHere) {
       run(form, action, "You had already sent this. Going on where it stopped.");
-    } else {
+    } else if (!action.held) {
       resumeElsewhere(action);
     }
   }
@@ -93,13 +128,13 @@ async function resumeElsewhere(action) {
   const isPayment = action.name === "checkout";
   const outcome = await perform(action, {
     careless: CARELESS,
-    tell: (news) => toast(`${what} was not finished. ${sentence(news, CARELESS)}`, "busy"),
+    tell: (news) => toast(`${what} is still under way. ${sentence(news, CARELESS)}`, "busy"),
   });
   settle(action, outcome);
   const { reference } = outcome;
   const url = outcome.body.url ?? outcome.url;
   if (outcome.course !== "done") {
-    toast(`${what}: ${explanation(outcome)}`, "bad", { reference, url: reference && supportDesk(reference), label: "Ask support" });
+    toast(`${what}: ${explanation(outcome, CARELESS)}`, "bad", { reference, url: reference && supportDesk(reference), label: "Ask support" });
   } else if (isPayment && url && ["/cart", "/checkout"].includes(location.pathname)) {
     location.assign(url);
   } else if (location.pathname === "/cart") {
@@ -110,16 +145,25 @@ async function resumeElsewhere(action) {
 }
 
 /**
- * Forget the action if its answer is final. Everything else may still be under way: its key is kept.
+ * Forget the action if its answer is final, or if nobody ever looked at it: then it must not be done later, unasked.
+ * Everything else may still be under way: its key is kept.
  * @param {Action} action
  * @param {Outcome} outcome
  */
-function settle(action, { course }) {
-  if (isFinal(course)) finish(action);
+function settle(action, { course, unseen, reference }) {
+  if (isFinal(course) || unseen || (CARELESS && course === "gave-up")) finish(action);
+  else if (course === "person") hold(action, reference);
 }
 
-/** @param {HTMLFormElement} form @param {boolean} busy */
+/**
+ * A form at work takes no changes. A field that is disabled would lose the keyboard's place: the button keeps it.
+ * @param {HTMLFormElement} form
+ * @param {boolean} busy
+ */
 function setBusy(form, busy) {
+  const button = form.querySelector("button[type=submit]");
+  const here = document.activeElement;
+  if (busy && form.contains(here) && here?.closest("fieldset, [data-again]")) standOn([button]);
   if (busy) form.dataset.busy = "1";
   else delete form.dataset.busy;
   for (const button of form.querySelectorAll("button[type=submit]")) button.setAttribute("aria-disabled", String(busy));
@@ -177,5 +221,7 @@ if (ACCOUNT) {
     if (form instanceof HTMLFormElement && !form.dataset.once?.startsWith("cart:")) enhance(form);
   }
   enhanceCart();
+  const said = saidBefore();
+  if (said) toast(said, "good");
   resume();
 }

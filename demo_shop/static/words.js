@@ -8,8 +8,9 @@
 const CAUSES = {
   lost: "The answer got lost.",
   silent: "There was no answer for 15 seconds.",
-  running: "The first request is still at work.",
+  running: "The first request is still at work, or its worker died: then another takes over within ten seconds.",
   busy: "The shop cannot answer right now.",
+  unknown: "The bank's answer did not arrive: perhaps it charged the card, perhaps not.",
   trouble: "Something went wrong in the shop.",
 };
 
@@ -29,7 +30,7 @@ export function sentence(news, careless) {
     case "offline":
       return "You are offline. Nothing is lost: it goes on by itself when the connection is back.";
     case "twice":
-      return `A double click was played. The two answers: ${news.statuses.map((status) => status || "none").join(" and ")}.`;
+      return `A double click was played: two requests at one instant. The two answers: ${news.statuses.map((status) => status || "none").join(" and ")}.`;
     case "slow":
       return careless ? "Still waiting for the answer …" : "Still waiting for the answer. You may leave this page: it goes on when you come back.";
     case "waiting":
@@ -43,9 +44,10 @@ export function sentence(news, careless) {
 /**
  * Say why an action did not succeed, and what to do.
  * @param {Outcome} outcome
+ * @param {boolean} [careless]
  * @returns {string}
  */
-export function explanation({ course, status, body }) {
+export function explanation({ course, status, body, unseen }, careless = false) {
   const said = [body.detail, body.text, body.error, body.message].find((text) => typeof text === "string");
   switch (course) {
     case "declined":
@@ -53,10 +55,12 @@ export function explanation({ course, status, body }) {
     case "person":
       return "Only a person can say what happened here. Do not start again: ask the support desk and quote the reference.";
     case "gave-up":
+      if (careless) return "There was no answer. For the bank each try was another purchase: look at its ledger.";
       return "The shop has not given an answer for a while. Your key is kept, so trying again cannot do it twice.";
     case "sign-in":
       return "Please sign in again; it goes on by itself afterwards.";
     case "reload":
+      if (unseen) return "This page is too old, so nothing was done. Open it anew, then try once more.";
       return "This page is too old. Load it again; it goes on by itself with the same key.";
     default:
       if (status === 410) return "It is done, but the answer was not kept. Do not repeat it: look in your orders.";

@@ -31,11 +31,19 @@ class Customer:
         assert answer.status_code == 200, (path, answer.status_code, answer.text)
         return str(answer.text)
 
-    def send(self, path: str, key: str | None = None, *, as_json: bool = False, **fields: Any) -> Any:
+    def send(
+        self,
+        path: str,
+        key: str | None = None,
+        *,
+        as_json: bool = False,
+        headers: dict[str, str] | None = None,
+        **fields: Any,
+    ) -> Any:
         """Send a form of the shop, with its CSRF token; with *as_json*, as the shop's own JavaScript does."""
         token = re.search(r'name="csrf-token" content="([^"]+)"', self.client.get("/sign-in").text)
         assert token, "every page has a token"
-        headers = {"X-CSRF-Token": token[1], **({"Accept": "application/json"} if as_json else {})}
+        headers = {"X-CSRF-Token": token[1], **({"Accept": "application/json"} if as_json else {}), **(headers or {})}
         if key:
             headers["Idempotency-Key"] = f"{key}-{self._mark}"
         return self.client.post(path, data=fields, headers=headers)

@@ -59,6 +59,29 @@ def test_a_program_buys_once_however_often_it_asks(shop, program):
     assert program.get(f"/api/orders/{order['number']}").json == order
 
 
+def test_more_than_there_is_does_not_go_into_the_cart(program):
+    answer = program.post("/api/cart", {"product": "kettle", "quantity": 2}, "c-1")
+
+    assert (answer.status_code, answer.json["detail"]) == (409, "There is only one “Slow Kettle”.")
+    assert program.get("/api/cart").json["lines"] == []
+
+
+def test_a_cart_that_costs_another_sum_is_not_bought(program):
+    program.post("/api/cart", {"product": "assam", "quantity": 2})
+
+    answer = program.post("/api/checkout", {"card": "card_ok", "total_cents": 1290}, "s-1")
+
+    assert (answer.status_code, answer.json["detail"][:36]) == (409, "Your cart has changed, and costs €25")
+
+
+def test_what_is_no_json_is_told_so(program):
+    headers = {"Authorization": f"Bearer {program.token}", "Content-Type": "application/json"}
+
+    answer = program.client.post("/api/cart", data="{", headers=headers)
+
+    assert (answer.status_code, answer.json["detail"]) == (400, "body: Send a JSON object.")
+
+
 def test_a_refund_can_be_asked_for(program):
     program.post("/api/cart", {"product": "assam", "quantity": 1})
     number = program.post("/api/checkout", {"card": "card_ok"}, uuid4().hex).json["order"]

@@ -12,6 +12,7 @@ def test_a_person_buys_something_and_is_told_the_reference(visit, shop):
     ada.see("/")
     ada.page.get_by_role("link", name="Sign in").click()
     ada.press("Sign in as Ada Lovelace")
+    ada.page.wait_for_url(f"{shop.url}/")  # with its script: before that, the form leads to the cart by itself
     ada.press("Add to cart Brown Betty")
     ada.page.get_by_role("link", name="Go to the cart").click()
     ada.page.get_by_role("link", name="Go to checkout").click()
@@ -64,6 +65,21 @@ def test_everything_can_be_bought_with_the_keyboard_alone(visit, shop):
     assert shop.sold() == {number: 1}
 
 
+def test_the_keyboard_is_led_through_a_payment_and_to_what_is_to_be_clicked_next(visit):
+    ada = visit()
+    ada.fill_cart()
+    ada.go_to_checkout("A refused card")
+    stood = []
+    button = ada.page.get_by_role("button", name=re.compile("^Pay"))
+    look = "button => document.activeElement === button"
+    ada.page.route("**/checkout", lambda route: (stood.append(button.evaluate(look)), route.continue_()), times=1)
+
+    ada.page.get_by_role("radio", name="A refused card").press("Enter")
+    expect(ada.page.get_by_role("link", name="Choose another card")).to_be_focused()
+
+    assert stood == [True]
+
+
 def test_whatever_the_keyboard_stands_on_can_be_seen(visit):
     ada = visit()
     ada.fill_cart()
@@ -99,17 +115,89 @@ def test_the_cart_shows_a_change_at_once_and_takes_it_back_if_it_is_refused(visi
     ada.see_in(page.locator("[data-cart-count]"), "20")
     ada.wait_for_answers()
     ada.see("/cart")
+    more = page.get_by_role("button", name="One more")
+    more.evaluate("button => button.setAttribute('aria-disabled', 'false')")  # as on a page that knows of no limit
     seen = []
     shown = page.locator("[data-quantity], [data-cart-count], [data-cart-total]")
     page.route("**/cart", lambda route: (seen.extend(shown.all_inner_texts()), route.continue_()), times=1)
 
     ada.press("One more")
-    ada.see_in(page.locator("[data-toast]"), "Not changed: Choose a number from 0 to 20.")
+    ada.wait_for_answers()
+    ada.see_in(page.locator("[data-toast]"), "20 is the most of one product.")
 
     assert seen == ["21", "21", "€417.90"]
     assert shown.all_inner_texts() == ["20", "20", "€398.00"]
     page.reload()
     assert shown.all_inner_texts() == ["20", "20", "€398.00"]
+
+
+def test_bad_news_can_be_closed_and_leaves_with_the_next_success(visit):
+    ada = visit()
+    ada.fill_cart()
+    page = ada.see("/cart")
+    toast = page.locator("[data-toast] .toast")
+    page.route("**/cart", lambda route: route.fulfill(status=400, json={"detail": "Not today."}), times=2)
+
+    ada.press("One more")
+    ada.see_in(toast, "Not changed: Not today.")
+    ada.press("Close this message")
+    expect(toast).to_have_count(0)
+    ada.press("One more")
+    ada.see_in(toast, "Not changed: Not today.")
+    ada.press("One more")
+
+    expect(toast).to_have_count(0)
+    assert page.locator("[data-quantity]").inner_text() == "2"
+
+
+def test_good_news_leaves_by_itself_but_not_while_somebody_stands_on_it(visit):
+    ada = visit()
+    page = ada.page
+    page.clock.install()
+    page.reload()
+    toast = page.locator("[data-toast] .toast")
+    ada.press("Add to cart Brown Betty")
+    ada.wait_for_answers()
+
+    toast.get_by_role("link", name="Go to the cart").focus()
+    page.clock.fast_forward("00:13")
+    expect(toast).to_have_count(1)
+    page.locator("main").focus()
+    page.clock.fast_forward("00:13")
+
+    expect(toast).to_have_count(0)
+
+
+def test_the_last_one_that_can_be_had_leaves_the_keyboard_its_place(visit):
+    ada = visit()
+    page = ada.see("/products/whisk")
+    page.get_by_label("How many").fill("18")
+    ada.press("Add to cart")
+    ada.wait_for_answers()
+    page = ada.see("/cart")
+    more = page.get_by_role("button", name="One more")
+
+    more.focus()
+    for _ in range(6):  # as a key that is held down: elsewhere it would press another button
+        page.keyboard.press("Enter")
+    ada.see_in(page.locator("[data-toast]"), "20 is the most of one product.")
+    ada.wait_for_answers()
+
+    expect(more).to_be_focused()
+    expect(more).to_be_disabled()
+    expect(page.locator("[data-quantity]")).to_have_text("20")
+
+
+def test_who_asks_for_too_many_is_told_how_many_there_are(visit):
+    ada = visit()
+    page = ada.see("/products/whisk")
+    for _ in range(2):
+        page.get_by_label("How many").fill("15")
+        ada.press("Add to cart")
+        ada.wait_for_answers()
+
+    ada.see_in(page.locator("[data-toast]"), "20 is the most of one product.")
+    assert page.locator("[data-cart-count]").inner_text() == "20"
 
 
 def test_quick_clicks_in_the_cart_end_where_the_person_wanted(visit):

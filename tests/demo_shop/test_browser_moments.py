@@ -28,7 +28,7 @@ def something_is_put_into_the_cart(grace):
 
 def protection_is_off(grace):
     grace.fill_cart()
-    grace.turn("Protection off")
+    grace.turn("Protection")
     grace.see("/checkout")
 
 

@@ -45,10 +45,10 @@ def known(browser, open_shop):
         ada = Visitor(context, open_shop)
         open_shop.tidy()
         ada.sign_in("ada")
-        double = buy(ada, "Protection off", "Lose the answer")
+        double = buy(ada, "Protection", "Lose the answer")
         open_shop.tidy()
         refunded = buy(ada)
-        ada.page.get_by_label("Why do you send it back?").fill("It drips.")
+        ada.page.get_by_label("Why do you want your money back?").fill("It drips.")
         ada.press("Ask for a refund")
         ada.see_in(ada.page.locator("main"), "It drips.")
         open_shop.run("demo_shop.app", "outbox")
@@ -129,6 +129,42 @@ def test_a_page_hinders_nobody_seriously(look, page, screen):
     found = look(page, screen)
 
     assert found.hindrances == []
+
+
+@pytest.mark.parametrize("width", [320, 375])
+def test_the_rooms_stand_in_one_line_on_a_phone(visit, width):
+    ada = visit(viewport={"width": width, "height": 640})
+
+    tops = ada.page.locator(".rooms a").evaluate_all("all => all.map(each => each.getBoundingClientRect().top)")
+
+    assert len(tops) == 6
+    assert len(set(tops)) == 1
+    assert ada.too_wide() == []
+
+
+@on_every_screen
+def test_the_ledger_shows_all_of_an_order_that_was_charged_twice(eyes, screen):
+    ada = eyes(screen)
+    ada.see("/lab")
+    ada.see_in(ada.page.locator(".ledger tbody"), "2 × double")
+
+    hidden = "all => all.map(each => each.scrollWidth - each.clientWidth)"
+
+    assert ada.page.locator(".ledger .scroll").evaluate_all(hidden) == [0]
+    assert ada.page.locator(".counters dt").evaluate_all(hidden) == [0] * 6
+
+
+def test_every_title_of_the_drawing_stays_in_its_box(eyes):
+    ada = eyes("desktop")
+    ada.see("/how")
+
+    room = ada.page.locator(".sequence g:has(.d-title)").evaluate_all("""all => all.map((lane) => {
+      const [box, title] = [lane.querySelector("rect"), lane.querySelector(".d-title")];
+      return box.getBBox().width - title.getBBox().width;
+    })""")
+
+    assert len(room) == 4
+    assert min(room) >= 12
 
 
 def test_an_inline_script_is_not_run_and_the_browser_complains(eyes):

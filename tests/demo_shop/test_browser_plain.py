@@ -42,7 +42,7 @@ def test_the_same_form_sent_again_afterwards_is_answered_with_the_same_order(ada
     assert (answer.status, answer.headers["location"]) == (303, f"/orders/{number}")
     assert answer.headers["idempotent-replayed"] == "true"
     assert shop.sold() == {number: 1}
-    assert ada.story_of(reference) == ["Claimed", "Completed", "Replayed"]
+    eventually(lambda: ada.story_of(reference) == ["Claimed", "Completed", "Replayed"], what="the notes of all workers")
 
 
 def test_a_double_click_on_a_plain_form_is_one_order(ada, shop):

@@ -1,12 +1,15 @@
 """The rooms of the shop: each shows the idea that its first lines promise."""
 
 import re
+import threading
 from collections.abc import Iterator
+from datetime import timedelta
 
 import pytest
 from sqlalchemy import text
 
-from demo_shop.models import Letter, Order, Payment, db, new_number
+from demo_shop import bank
+from demo_shop.models import Attempt, Letter, Order, Payment, db, new_number, now
 from demo_shop.settings import BadSetting, read_settings
 from demo_shop.support import read_aloud
 from tests.demo_shop.shopping import Shop, open_shop
@@ -49,6 +52,26 @@ def test_whoever_is_not_signed_in_is_asked_to(shop, path):
     assert (answer.status_code, answer.headers["Location"].split("?")[0]) == (302, "/sign-in")
 
 
+def test_whoever_sends_something_before_signing_in_is_told_so_and_comes_back(shop):
+    nobody = shop.customer(None)
+    place = {"Referer": "http://localhost/products/whisk?from=shelf"}
+
+    answer = nobody.send("/cart", headers=place, product="whisk", quantity=1, add=1)
+    page = nobody.see(answer.headers["Location"])
+    back = nobody.send("/sign-in", handle="ada", next=re.search(r'name="next" value="([^"]*)"', page)[1])
+
+    assert "Sign in first, then do it again" in page
+    assert "Sign in first" not in nobody.see("/sign-in?next=/cart")
+    assert back.headers["Location"] == "/products/whisk?from=shelf"
+
+
+@pytest.mark.parametrize("place", ["http://evil.example/cart", "http://localhost//evil.example", "nonsense", ""])
+def test_a_page_of_elsewhere_is_nowhere_to_come_back_to(shop, place):
+    answer = shop.customer(None).send("/cart", headers={"Referer": place}, product="whisk", quantity=1, add=1)
+
+    assert answer.headers["Location"] == "/sign-in?again=1"
+
+
 @pytest.mark.parametrize(
     "target", ["//evil.example", "https://evil.example/", "/\\evil.example", "javascript:alert(1)"]
 )
@@ -88,6 +111,32 @@ def test_a_repeated_click_puts_one_thing_into_the_cart(shop):
     assert [answer.json["cart_count"] for answer in answers] == [1, 1, 1]
     assert ["Idempotent-Replayed" in answer.headers for answer in answers] == [False, True, True]
     assert ada.send("/cart", "click-2", as_json=True, product="whisk", quantity=1, add=1).json["cart_count"] == 2
+
+
+def test_an_amount_that_was_cut_is_told(shop):
+    ada = shop.customer()
+    ada.send("/cart", product="whisk", quantity=15, add=1)
+
+    answers = [ada.send("/cart", f"click-{n}", as_json=True, product="whisk", quantity=n, add=1) for n in (5, 1)]
+    plain = ada.send("/cart", product="whisk", quantity=15, add=1)
+    page = ada.see(plain.headers["Location"])
+
+    assert [answer.json["note"] for answer in answers] == [None, "20 is the most of one product."]
+    assert [answer.json["cart_count"] for answer in answers] == [20, 20]
+    assert ">20 is the most of one product.<" in page
+    assert ">20 is the most" not in ada.see("/cart")
+
+
+@pytest.mark.parametrize(("product", "most"), [("whisk", 20), ("kettle", 1)])
+def test_the_cart_offers_no_more_than_can_be_had(shop, product, most):
+    ada = shop.customer()
+
+    offers = []
+    for quantity in {1, most - 1, most} - {0}:
+        ada.fill_cart(product, quantity)
+        offers.append((quantity, 'aria-disabled="true">+<' not in ada.see("/cart")))
+
+    assert dict(offers) == {quantity: quantity < most for quantity, _ in offers}
 
 
 def test_another_change_under_the_same_key_is_refused(shop):
@@ -172,8 +221,25 @@ def test_goods_are_never_oversold(shop):
     first, second = ada.pay(), grace.pay(as_json=True)
 
     assert (first.status_code, second.status_code) == (303, 409)
-    assert "left" in second.json["detail"]
+    assert second.json["detail"].startswith("“Slow Kettle” is sold out.")
     assert (shop.stock("kettle"), shop.count(Order)) == (0, 1)
+
+
+def test_what_could_not_be_ordered_is_settled_and_buys_nothing_later(shop):
+    ada, grace = shop.customer("ada"), shop.customer("grace")
+    for each in (ada, grace):
+        each.fill_cart("kettle")
+    grace.pay()
+    refused = ada.pay("k", order="T-11111-22222", as_json=True)
+    ada.send("/cart", product="kettle", quantity=0)
+    ada.fill_cart("whisk")
+
+    shop.run("idempotency", "complete", "--after", "0")
+    again = ada.pay("k", order="T-11111-22222", as_json=True)
+
+    assert (refused.status_code, again.status_code) == (409, 409)
+    assert (again.headers["Idempotent-Replayed"], again.json) == ("true", refused.json)
+    assert shop.count(Order) == 1  # the other's
 
 
 def test_an_old_page_sent_again_under_another_key_orders_nothing(shop):
@@ -185,6 +251,30 @@ def test_an_old_page_sent_again_under_another_key_orders_nothing(shop):
     answer = ada.pay(order="T-11111-22222", as_json=True)
 
     assert (answer.status_code, shop.count(Order)) == (409, 1)
+
+
+def test_another_amount_than_was_shown_is_never_charged(shop):
+    ada = shop.customer()
+    ada.fill_cart("whisk")
+    shown = re.search(r'name="total_cents" value="(\d+)"', ada.see("/checkout"))[1]
+    ada.fill_cart("bowl")
+
+    refused = ada.pay("k", total_cents=shown, as_json=True)
+    bought = ada.pay("l", total_cents=1990 + 2750, as_json=True)
+
+    assert (shown, refused.status_code) == ("1990", 409)
+    assert refused.json["detail"] == "Your cart has changed, and costs €47.40 now. Nothing was charged."
+    assert (bought.status_code, shop.count(Order)) == (201, 1)
+
+
+def test_an_amount_that_is_none_is_refused_and_not_passed_over(shop):
+    ada = shop.customer()
+    ada.fill_cart()
+
+    answer = ada.pay("k", total_cents="19.90", as_json=True)
+
+    assert (answer.status_code, answer.json["detail"]) == (400, "An amount is a number of cents.")
+    assert shop.count(Order) == 0
 
 
 def test_an_empty_cart_cannot_be_bought(shop):
@@ -216,6 +306,61 @@ def test_the_form_brings_its_own_key_where_there_is_no_javascript(shop):
     assert shop.count(Order) == 1
 
 
+def test_a_cart_holds_no_more_than_there_is_and_says_so(shop):
+    ada = shop.customer()
+    ada.fill_cart("kettle")
+
+    answer = ada.send("/cart", product="kettle", quantity=1, add=1)
+    page = ada.see(answer.headers["Location"])
+    told = ada.send("/cart", as_json=True, product="kettle", quantity=1, add=1).json
+
+    assert "There is only one “Slow Kettle”." in page
+    assert (told["note"], told["cart_count"]) == ("There is only one “Slow Kettle”.", 1)
+
+
+@pytest.mark.parametrize(
+    ("stock", "sentence"),
+    [(0, "“Bamboo Whisk” is sold out."), (3, "There are only 3 of “Bamboo Whisk”."), (500, "20 is the most of one")],
+)
+def test_why_a_cart_holds_no_more_is_said_in_one_sentence(shop, stock, sentence):
+    ada = shop.customer()
+    ada.fill_cart(quantity=20)
+    with shop.app.app_context():
+        db.session.execute(text("UPDATE product SET stock = :stock WHERE slug = 'whisk'"), {"stock": stock})
+        db.session.commit()
+
+    answer = ada.send("/cart", product="whisk", quantity=1, add=1)
+
+    assert sentence in ada.see(answer.headers["Location"])
+
+
+# Errors
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "title"),
+    [
+        ("GET", "/nowhere", "There is no such page"),
+        ("GET", "/orders/T-1/refund", "This page is only for looking, or only for sending"),
+        ("POST", "/sign-in", "That was not understood"),
+    ],
+)
+def test_an_error_has_a_page_in_the_shops_own_words(shop, method, path, title):
+    ada = shop.customer()
+    answer = ada.send(path, handle="nobody") if method == "POST" else ada.client.open(path, method=method)
+
+    assert answer.status_code in (400, 403, 404, 405)
+    assert title in answer.text
+    assert "The browser (or proxy)" not in answer.text
+
+
+def test_whoever_uses_a_wrong_method_is_told_the_right_ones(shop):
+    answer = shop.customer().client.get("/api/checkout", headers={"Accept": "application/json"})
+
+    assert (answer.status_code, set(answer.allow)) == (405, {"POST", "OPTIONS"})
+    assert answer.json["detail"] == "There is nothing at this address, or not for this method."
+
+
 # Refunds and letters
 
 
@@ -232,6 +377,47 @@ def test_a_refund_is_asked_for_once_and_paid_once(shop):
     page = ada.see(f"/orders/{number}")
     assert "too brown" in page
     assert shop.count(Letter) == 2
+
+
+def test_whoever_was_charged_twice_gets_both_charges_back(shop):
+    ada, number = shop.customer(), new_number()
+    ada.fill_cart()
+    turn(shop, "protection_off")
+    for _ in range(2):
+        ada.pay(order=number)
+    turn(shop, "protection_off", 0)
+    page = ada.see(f"/orders/{number}")
+
+    ada.send(f"/orders/{number}/refund", "refund-1", reason="charged twice")
+    for _ in range(2):
+        shop.run("outbox")
+
+    with shop.app.app_context():
+        charges = bank.charges_of(number)
+    assert "Ask for a refund of €39.80" in page
+    assert [charge["refunded"] for charge in charges] == [1990, 1990]
+    assert "refunded" in ada.see(f"/orders/{number}")
+
+
+def test_a_charge_that_the_shop_never_heard_of_is_given_back_too(shop):
+    ada, number = shop.customer(), new_number()
+    ada.fill_cart()
+    turn(shop, "protection_off")
+    ada.pay(card="card_timeout", order=number)  # charged, and nobody says so
+    with shop.app.app_context():
+        order = db.session.query(Order).filter_by(number=number).one()
+        charge = bank.charge(number, order.total_cents, "card_ok", f"by-hand-{number}")
+        db.session.add(Payment(order_id=order.id, charge=charge["id"], amount_cents=order.total_cents))
+        order.state = "paid"
+        db.session.commit()
+
+    ada.send(f"/orders/{number}/refund", "refund-1", reason="charged twice")
+    shop.run("outbox")
+
+    with shop.app.app_context():
+        charges = bank.charges_of(number)
+    assert [charge["refunded"] for charge in charges] == [1990, 1990]
+    assert "€39.80" in ada.see(f"/orders/{number}")
 
 
 def test_an_order_of_somebody_else_is_not_there(shop):
@@ -267,6 +453,33 @@ def test_with_protection_off_a_retry_after_silence_is_charged_twice_and_the_ledg
 
     assert [answer.status_code for answer in answers] == [500, 500]
     assert charges_of(shop, number) == 2
+
+
+def test_an_order_page_shows_what_was_charged_under_its_number_by_whatever_request(shop):
+    ada = shop.customer()
+    with shop.app.app_context():
+        account = shop.account().id
+        for n in (1, 2):
+            order = Order(number="T-11111-22222", account_id=account, state="paid", card="card_ok", total_cents=100)
+            db.session.add(order)
+            db.session.flush()
+            db.session.add(Payment(order_id=order.id, charge=f"ch_{n}", amount_cents=100))
+        db.session.commit()
+
+    page = ada.see("/orders/T-11111-22222")
+
+    assert "ch_1" in page
+    assert "ch_2" in page
+    assert "This order was charged more than once." in page
+
+
+def test_the_ledger_counts_all_charges_and_not_only_the_newest(shop, monkeypatch):
+    books = {"charges": [], "totals": {"charges": 140, "doubles": 6}}
+    monkeypatch.setattr(bank, "newest_books", lambda: books)
+
+    totals = shop.customer().client.get("/ledger.json").json["totals"]
+
+    assert (totals["charges"], totals["doubles"]) == (140, 6)
 
 
 def test_with_protection_on_the_same_retry_is_charged_once(shop):
@@ -315,6 +528,7 @@ def test_without_the_lab_there_is_no_lab(store_url, gateway_url):
         ada = shop.customer()
 
         assert ada.client.get("/lab").status_code == 404
+        assert ada.client.get("/ledger.json").status_code == 404
         assert ada.send("/lab", switch="protection_off", value=1).status_code == 404
         assert "/lab" not in ada.see("/")
 
@@ -325,6 +539,30 @@ def test_without_the_lab_there_is_no_lab(store_url, gateway_url):
 def test_a_reference_read_over_the_phone_is_understood():
     assert read_aloud(" 7d3f 92ab-1c4e ") == "7D3F-92AB-1C4E"
     assert read_aloud("OL-io-2345-6789") == "0110-2345-6789"
+
+
+def test_support_waits_a_moment_for_the_last_word_of_another_worker(shop):
+    ada = shop.customer()
+    ada.fill_cart()
+    reference = ada.pay().headers["Idempotency-Reference"]
+    shop.events(reference)  # all of it is written by now
+    with shop.app.app_context():
+        last = db.session.query(Attempt).filter_by(reference=reference, event="completed").one()
+        known = {name: getattr(last, name) for name in ("reference", "event", "facts", "worker", "at")}
+        db.session.delete(last)
+        db.session.commit()
+
+    def write_it_late():
+        with shop.app.app_context():
+            db.session.add(Attempt(**known))
+            db.session.commit()
+
+    late = threading.Timer(0.2, write_it_late)
+    late.start()
+    page = ada.see(f"/support?reference={reference}")
+    late.join()
+
+    assert "it was answered, and the answer kept" in page
 
 
 @pytest.mark.parametrize("text", ["", "7D3F-92AB", "7D3F-92AB-1C4E-9", "UUUU-UUUU-UUUU"])
@@ -373,3 +611,37 @@ def test_tables_of_an_earlier_version_are_refused_in_one_sentence(shop):
 
     assert ran.exit_code == 1
     assert "The table order is of an earlier version of this shop" in ran.output
+
+
+# The support desk
+
+
+def advice_for(shop, answer):
+    """Look up what support says to the customer of an answer."""
+    page = shop.customer().see(f"/support?reference={answer.headers['Idempotency-Reference']}")
+    return re.search(r"What to say:</strong> ([^<]+)</p>", page)[1]
+
+
+def test_support_says_of_each_end_what_is_true_of_it(shop):
+    ada = shop.customer()
+    refused = ada.pay(as_json=True)
+    ada.fill_cart()
+    declined = ada.pay(card="card_declined", as_json=True)
+    paid = ada.pay(as_json=True)
+
+    assert advice_for(shop, refused).startswith("It was refused, and nothing was charged")
+    assert advice_for(shop, declined).startswith("The card was declined, and nothing was charged")
+    assert advice_for(shop, paid).startswith("It is done.")
+
+
+def test_a_story_is_told_in_the_order_in_which_it_happened(shop):
+    reference, first = "7D3F-92AB-1C4E", now()
+    with shop.app.app_context():
+        for event, later in (("completed", 2), ("refused", 1), ("claimed", 0)):  # as three workers may write it
+            at = first + timedelta(milliseconds=later)
+            db.session.add(Attempt(reference=reference, event=event, facts={"status": 201}, worker=1, at=at))
+            db.session.commit()
+
+    page = shop.customer().see(f"/support?reference={reference}")
+
+    assert re.findall(r'class="step-event">(\w+)', page) == ["Claimed", "Refused", "Completed"]
