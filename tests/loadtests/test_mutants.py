@@ -37,23 +37,27 @@ STUMBLING_GATEWAY = Weather(
     tuple(Act(round(0.3 * n, 1), "gateway_error" if n % 3 == 2 else "gateway_reset", times=3) for n in range(20)),
 )
 SLEEPING_WORKERS = Weather(  # a lease is one second; whoever is woken after three has lost it, if its client came back
-    "chaos --seconds 12 --users 40 --lease 1 --customers ImpatientRetrier,SlowPayer",
+    "chaos --seconds 12 --users 12 --lease 1 --customers ImpatientRetrier,SlowPayer",  # more would only wait in line
     tuple(Act(round(0.5 + 0.4 * n, 1), "stop_at_seam", target=n, length=3.0) for n in range(24)),
 )
 
 
 class Trial(NamedTuple):
-    """Where a bug shows, and the promises that it breaks, at least so often even if the machine is busy."""
+    """Where a bug shows, and the promises that it breaks, at least so often even if the machine is busy.
+
+    Where it takes luck to meet it, there are as many *runs* as it takes, up to so many; one conviction is enough.
+    """
 
     bug: str
     weather: Weather
     breaks: frozenset[str]
     times: int
+    runs: int = 1
 
 
 TRIALS = [
     Trial("protection off", CROWD, frozenset({"K1", "K3"}), 20),
-    Trial("no fence", SLEEPING_WORKERS, frozenset({"K2", "K3"}), 1),
+    Trial("no fence", SLEEPING_WORKERS, frozenset({"K2", "K3"}), 1, runs=3),  # of nine sleepers, half are overtaken
     Trial("delete on error", STUMBLING_GATEWAY, frozenset({"K3"}), 5),
     Trial("effect key per attempt", STUMBLING_GATEWAY, frozenset({"K1"}), 5),
     Trial("no unique id", CROWD, frozenset({"K3"}), 5),
@@ -94,7 +98,10 @@ def judge(app: str, weather: Weather, expect: str, folder: Path, settle: float) 
 def test_a_planted_bug_is_convicted_of_what_it_breaks(trial, tmp_path):
     app = f"tests.mutants:create_app({trial.bug!r})"
 
-    judged = judge(app, trial.weather, "guilty", tmp_path, settle=4)  # what it spoils is never settled
+    for _ in range(trial.runs):
+        judged = judge(app, trial.weather, "guilty", tmp_path, settle=4)  # what it spoils is never settled
+        if judged.code == 0:
+            break
 
     assert judged.code == 0, judged.output
     assert sum(judged.rules[rule] for rule in trial.breaks) >= trial.times, judged.output
