@@ -26,16 +26,18 @@ def ledger() -> dict[str, Any]:
     told = db.session.execute(select(Attempt.event, func.count()).group_by(Attempt.event))
     counts = {event: int(times) for event, times in told}
     conflicts = db.session.scalars(select(Attempt.facts).filter_by(event="refused").limit(1000)).all()
+    placed = Counter(order.number for order in orders)
     rows = [
         {
             "number": order.number,
+            "times": placed[order.number],  # without protection one click may place two of the same number
             "account": order.account.name,
             "total": order.total_cents,
             "state": order.state,
             "charges": charged[order.number],
             "reference": order.reference,
         }
-        for order in orders
+        for order in {each.number: each for each in orders}.values()
     ]
     return {
         "orders": rows,

@@ -84,4 +84,6 @@ def why_not(order: Order) -> str:
     """Say why an order cannot be refunded."""
     if order.state in ("refunded", "refund requested"):
         return "You asked for it before; the money goes back once."
+    if order.state == "placed":
+        return "Its payment is not finished yet. Look again in a moment; if it stays so, ask the support desk."
     return f"It is {order.state}: there is nothing to give back."

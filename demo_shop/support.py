@@ -1,6 +1,7 @@
 """Idea: the reference. A customer reads twelve characters over the phone, and support sees what became of each try.
 
-The record tells how far the request has come; the shop's own notes tell its story, and outlive the record.
+The record tells how far the request has come; the shop's own notes tell its story, and outlive the record. Who knows
+only the number of an order is helped as well.
 """
 
 from dataclasses import dataclass
@@ -22,6 +23,9 @@ LAST_WORD = 1.0  # seconds: another worker may still have it in hand
 REFUSED = "It was refused, and nothing was charged or changed. Look at the cart together, then start anew."
 NO_ANSWER = "nobody knew yet whether it was charged, and the client was told to ask again"
 DECLINED = "The card was declined, and nothing was charged. A new try is fine."
+UNPROTECTED = (
+    "It was bought while protection was off. We look at what the bank has charged, and give back what is too much."
+)
 ADVICE = {
     "finished": "It is done. Every retry gets the same answer; nothing has to be repeated.",
     "running": "It is under way, or was left in the middle. A retry goes on from there, and never pays twice.",
@@ -34,7 +38,7 @@ ADVICE = {
 class Found:
     """All that is known of one reference."""
 
-    reference: str
+    reference: str | None  # an order that was bought without protection has none
     state: str | None
     point: str | None
     reason: str | None
@@ -46,6 +50,8 @@ class Found:
     @property
     def advice(self) -> str:
         """What to tell the customer."""
+        if self.reference is None:
+            return UNPROTECTED
         if self.order is not None and self.order.state == "declined":
             return DECLINED
         return REFUSED if self.state == "finished" and self.status >= 400 else ADVICE[self.state]
@@ -53,7 +59,7 @@ class Found:
 
 @blueprint.get("/support")
 def desk() -> str:
-    """Look a reference up, and list what waits for a person."""
+    """Look a reference or an order up, and list what waits for a person."""
     wanted = request.args.get("reference", "").strip()
     found, error = None, None
     audit.settle(0.5)
@@ -74,13 +80,18 @@ def waiting_for_a_person(most: int = 20) -> list[Found]:
     return [found for found in map(look_up, newest) if found.state == "quarantined"]
 
 
-def look_up(reference: str) -> Found:
-    """Gather what the record, the shop and the gateway know."""
-    record = next(iter(records().browse(reference=reference)), None)  # type: ignore[arg-type]  # a text in its form
-    notes = _notes_of(reference, is_finished=record is not None and str(record.state) == "finished")
-    order = db.session.scalar(select(Order).filter_by(reference=reference))
+def look_up(said: str) -> Found:
+    """Gather what the record, the shop and the gateway know of a reference, or of an order by its number."""
+    is_number = said.startswith("T-")
+    by = Order.number if is_number else Order.reference
+    order = db.session.scalar(select(Order).where(by == said).order_by(Order.id).limit(1))
+    reference = said if not is_number else order.reference if order else None
+    record, notes = None, list[Attempt]()
+    if reference is not None:
+        record = next(iter(records().browse(reference=reference)), None)  # type: ignore[arg-type]  # a text in its form
+        notes = _notes_of(reference, is_finished=record is not None and str(record.state) == "finished")
     if record is None and order is None and not notes:
-        raise ValueError(f"Nothing is known of {reference}. Ask for it once more, character by character.")
+        raise ValueError(f"Nothing is known of {said}. Ask for it once more, character by character.")
     return Found(
         reference,
         str(record.state) if record else None,
@@ -106,11 +117,16 @@ def _notes_of(reference: str, *, is_finished: bool) -> list[Attempt]:
 
 
 def read_aloud(text: str) -> str:
-    """Understand a reference as people say and type it: any case, spaces, O for 0, I and L for 1."""
+    """Understand a reference or order number as people say it: any case, spaces, O for 0, I and L for 1."""
     letters = text.upper().replace("O", "0").replace("I", "1").replace("L", "1")
     digits = "".join(each for each in letters if each.isascii() and each.isalnum())
+    if len(digits) == 11 and digits[0] == "T" and digits[1:].isdecimal():
+        return f"T-{digits[1:6]}-{digits[6:]}"
     if len(digits) != 12 or "U" in digits:
-        raise ValueError("A reference has twelve letters and digits, never the letter U, such as 7D3F-92AB-1C4E.")
+        raise ValueError(
+            "A reference has twelve letters and digits, never the letter U, such as 7D3F-92AB-1C4E;"
+            " an order number is like T-48213-90517."
+        )
     return f"{digits[:4]}-{digits[4:8]}-{digits[8:]}"
 
 

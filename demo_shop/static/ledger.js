@@ -6,7 +6,7 @@ import { element } from "./page.js";
 import { euro } from "./words.js";
 
 /**
- * @typedef {{number: string, account: string, total: number, state: string, charges: number, reference: string | null}} Row
+ * @typedef {{number: string, times: number, account: string, total: number, state: string, charges: number, reference: string | null}} Row
  * @typedef {{orders: Row[], totals: Record<string, number>, switches: Record<string, number>, gateway: boolean}} Ledger
  */
 
@@ -82,11 +82,9 @@ function turn(name, left) {
 /** @param {Row} order @param {boolean} gateway whether the charges are known */
 function drawRow(order, gateway) {
   const isDouble = order.charges > 1;
-  const number = element("th", { role: "rowheader", scope: "row" }, order.number);
-  if (order.reference) {
-    const link = element("a", { href: `/support?reference=${encodeURIComponent(order.reference)}` }, order.number);
-    number.replaceChildren(link);
-  }
+  const desk = `/support?reference=${encodeURIComponent(order.reference ?? order.number)}`;
+  const number = element("th", { role: "rowheader", scope: "row" }, element("a", { href: desk }, order.number));
+  if (order.times > 1) number.append(` (${order.times} orders)`);
   const charges = element("span", { className: isDouble ? "charges charges-double" : "charges" }, gateway ? `${order.charges} ×` : "?");
   if (isDouble) charges.append(" double");
   return element(

@@ -417,6 +417,17 @@ def test_a_charge_that_the_shop_never_heard_of_is_given_back_too(shop):
     assert "€39.80" in ada.see(f"/orders/{number}")
 
 
+def test_an_order_whose_payment_is_not_known_yet_is_not_said_to_have_nothing_to_give_back(shop):
+    ada, number = shop.customer(), new_number()
+    ada.fill_cart()
+    ada.pay(card="card_confused", order=number)
+
+    answer = ada.send(f"/orders/{number}/refund", "r", reason="It takes so long.")
+
+    assert answer.status_code == 409
+    assert "Its payment is not finished yet." in answer.text
+
+
 def test_an_order_of_somebody_else_is_not_there(shop):
     ada, grace = shop.customer("ada"), shop.customer("grace")
     ada.fill_cart()
@@ -468,6 +479,18 @@ def test_an_order_page_shows_what_was_charged_under_its_number_by_whatever_reque
     assert "ch_1" in page
     assert "ch_2" in page
     assert "This order was charged more than once." in page
+
+
+def test_two_orders_of_one_number_are_one_row_of_the_ledger(shop):
+    with shop.app.app_context():
+        account = shop.account().id
+        for number in ("T-11111-22222", "T-33333-44444", "T-33333-44444"):
+            db.session.add(Order(number=number, account_id=account, card="card_ok", total_cents=100))
+        db.session.commit()
+
+    orders = shop.customer().client.get("/ledger.json").json["orders"]
+
+    assert [(order["number"], order["times"]) for order in orders] == [("T-33333-44444", 2), ("T-11111-22222", 1)]
 
 
 def test_the_ledger_counts_all_charges_and_not_only_the_newest(shop, monkeypatch):

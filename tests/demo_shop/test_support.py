@@ -7,7 +7,8 @@ from datetime import timedelta
 
 import pytest
 
-from demo_shop.models import Attempt, db, now
+from demo_shop import bank
+from demo_shop.models import Attempt, db, new_number, now
 from demo_shop.support import read_aloud
 from tests.demo_shop.shopping import Shop, open_shop
 
@@ -22,6 +23,7 @@ def shop(store_url: str, gateway_url: str) -> Iterator[Shop]:
 def test_a_reference_read_over_the_phone_is_understood():
     assert read_aloud(" 7d3f 92ab-1c4e ") == "7D3F-92AB-1C4E"
     assert read_aloud("OL-io-2345-6789") == "0110-2345-6789"
+    assert read_aloud("t 48213 9O5I7") == "T-48213-90517"
 
 
 def test_support_waits_a_moment_for_the_last_word_of_another_worker(shop):
@@ -68,7 +70,52 @@ def test_support_sees_order_attempts_and_charge(shop):
     assert shop.events(known) == ["claimed", "completed", "replayed"]
 
 
+def test_support_finds_a_purchase_by_the_number_of_its_order(shop):
+    ada = shop.customer()
+    ada.fill_cart()
+    answer = ada.pay()
+    number = answer.headers["Location"].rsplit("/", 1)[1]
+
+    page = ada.see(f"/support?reference={number.lower().replace('-', '+')}")
+
+    assert answer.headers["Idempotency-Reference"] in page
+    assert "it was answered, and the answer kept" in page
+
+
+def test_support_finds_an_order_that_was_bought_without_protection(shop):
+    ada, number = shop.customer(), new_number()
+    ada.fill_cart()
+    assert ada.send("/lab", switch="protection_off", value=1).status_code == 303
+    for _ in range(2):
+        ada.pay(card="card_timeout", order=number, as_json=True)
+
+    page = ada.see(f"/support?reference={number}")
+
+    assert "It was bought while protection was off." in page
+    assert "Charged 2 times. Refund all but one." in page
+
+
+def test_what_only_a_person_can_settle_waits_for_one_and_is_gone_on_with_after_that(shop):
+    ada, number = shop.customer(), new_number()
+    ada.fill_cart()
+
+    stopped = [ada.pay("k", "card_confused", order=number, as_json=True) for _ in range(2)]
+    reference = stopped[0].headers["Idempotency-Reference"]
+    page = ada.see("/support")
+    shop.run("idempotency", "resolve", reference, "--rerun")
+    paid = ada.pay("k", "card_confused", order=number, as_json=True)
+
+    assert [(answer.status_code, answer.json["code"]) for answer in stopped] == [(409, "quarantined")] * 2
+    assert reference in page
+    assert "the gateway charged it once" in page
+    assert (paid.status_code, paid.json["order"]) == (201, number)
+    with shop.app.app_context():
+        assert len(bank.charges_of(number)) == 1
+    assert reference not in ada.see("/support")
+
+
 def test_support_says_so_if_nothing_is_known(shop):
+    assert "Nothing is known of T-00000-00000" in shop.customer().see("/support?reference=T-00000-00000")
     assert "Nothing is known of 7D3F-92AB-1C4E" in shop.customer().see("/support?reference=7D3F92AB1C4E")
 
 
