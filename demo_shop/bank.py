@@ -19,6 +19,7 @@ CARDS = [
     {"value": "card_timeout", "label": "A silent card", "hint": "is charged, but the gateway never says so"},
     {"value": "card_reset", "label": "A cut card", "hint": "is charged, and then the line breaks"},
     {"value": "card_error", "label": "A stumbling card", "hint": "fails once with an error 500, then works"},
+    {"value": "card_confused", "label": "A confused card", "hint": "is charged, then denied: only a person can tell"},
 ]
 _open = build_opener(ProxyHandler({})).open  # the gateway is near; no proxy is asked
 

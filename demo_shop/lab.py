@@ -65,18 +65,24 @@ KINDS = [
     Kind(
         "slow_gateway",
         "Slow gateway",
-        "The gateway thinks for six seconds before it charges. Takes the place of “Charge, then silence”.",
+        "The gateway thinks for six seconds before it charges.",
         "count",
     ),
     Kind(
         "charge_then_timeout",
         "Charge, then silence",
-        "The gateway charges the card and never says so. The retry sends the same key, and it is charged once."
-        " Takes the place of “Slow gateway”.",
+        "The gateway charges the card and never says so. The retry sends the same key, and it is charged once.",
+        "count",
+    ),
+    Kind(
+        "confused_gateway",
+        "Charge, then denial",
+        "The gateway charges the card, and says that the key was another order's. No program can settle that: the"
+        " payment waits for a person, and is not tried again.",
         "count",
     ),
 ]
-AT_THE_GATEWAY = {"slow_gateway": "slow", "charge_then_timeout": "timeout"}
+AT_THE_GATEWAY = {"slow_gateway": "slow", "charge_then_timeout": "timeout", "confused_gateway": "confused"}
 
 
 @dataclass(frozen=True)
@@ -130,7 +136,9 @@ def only_in_the_lab() -> None:
 def lab() -> str:
     """Show the switches, and the live ledger beside them."""
     left = switches_left()
-    switches = [{**vars(kind), "value": left[kind.name]} for kind in KINDS]
+    switches = [
+        {**vars(kind), "value": left[kind.name], "is_at_gateway": kind.name in AT_THE_GATEWAY} for kind in KINDS
+    ]
     return render_template("lab.html", page="lab", switches=switches, gateway=current_app.config.get("GATEWAY_PAGE"))
 
 

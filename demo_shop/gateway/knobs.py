@@ -30,9 +30,11 @@ BEHAVIOURS = {
     "timeout": "charges, then keeps the answer to itself for a long time",
     "reset": "charges, then resets the connection",
     "error": "answers 500 and charges nothing",
+    "confused": "charges, then says that the key belongs to another order",
 }
 CARDS = ["card_ok", "card_declined", "card_insufficient", *(f"card_{name}" for name in BEHAVIOURS)]
 LOSES = "demo_shop.loses"  # where in a request's environ the trouble stands that is to come after the answer
+DENIAL = b'{"error": "This key belongs to another order."}\n'
 RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # linger, for no time: the other side gets a reset instead of a farewell
 
 knobs = Blueprint("knobs", __name__)
@@ -88,7 +90,7 @@ def meets_trouble(view: Callable[..., Any]) -> Callable[..., Any]:
                 _wait(current_app.config["GATEWAY_SLOW_SECONDS"])
             case "error":
                 return {"error": "The gateway is out of order."}, 500
-            case "timeout" | "reset":
+            case "timeout" | "reset" | "confused":
                 request.environ[LOSES] = trouble
         return view(*args, **kwargs)
 
@@ -96,7 +98,7 @@ def meets_trouble(view: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class LosesAnswers:
-    """WSGI middleware around the whole app: it loses the answers that :func:`meets_trouble` has chosen."""
+    """WSGI middleware around the whole app: it loses, or falsifies, the answers that :func:`meets_trouble` chose."""
 
     def __init__(self, wsgi_app: "WSGIApplication", hold: float) -> None:
         self._wsgi_app = wsgi_app
@@ -104,8 +106,18 @@ class LosesAnswers:
 
     def __call__(self, environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
         """Let the app answer and commit, and only then lose the answer."""
-        answer = self._wsgi_app(environ, start_response)
+
+        def start(status: str, headers: list[tuple[str, str]], *error: Any) -> Any:
+            if environ.get(LOSES) == "confused":
+                status = "422 Unprocessable Content"
+                headers = [("Content-Type", "application/json"), ("Content-Length", str(len(DENIAL)))]
+            return start_response(status, headers, *error)
+
+        answer = self._wsgi_app(environ, start)
         match environ.get(LOSES):
+            case "confused":
+                getattr(answer, "close", lambda: None)()
+                return [DENIAL]
             case "timeout":
                 _wait(self._hold)
             case "reset":

@@ -39,15 +39,16 @@ let fading = 0;
  * but not while somebody points at it or stands on it; what has a reference waits until it was read.
  * @param {string} text
  * @param {Tone} tone
- * @param {{url?: string, label?: string, reference?: string}} [more]
+ * @param {{url?: string, label?: string, reference?: string, again?: () => void}} [more] where to look, what to do again
  */
-export function toast(text, tone, { url = "", label = "", reference = "" } = {}) {
+export function toast(text, tone, { url = "", label = "", reference = "", again } = {}) {
   const place = document.querySelector("[data-toast]");
   if (!place) return;
   clearTimeout(fading);
   const parts = [element("p", { className: `toast toast-${tone}` }, text)];
   if (reference) parts[0].append(" Reference ", code(reference));
   if (url) parts[0].append(" ", element("a", { href: url }, label));
+  if (again) parts[0].append(" ", element("button", { type: "button", className: "plain", onclick: again }, "Try again"));
   parts[0].append(closer(place));
   place.replaceChildren(...parts);
   if (tone === "good" && !reference) fade(place, url ? STAY_TO_CLICK : STAY);

@@ -26,6 +26,7 @@ function enhance(form) {
     if (!form.dataset.busy) go(event.submitter);
   });
   form.querySelector("[data-again]")?.addEventListener("click", () => go(null));
+  form.querySelector("[data-afresh]")?.addEventListener("click", () => leaveToSupport(find(ACCOUNT, name)));
   addEventListener("pageshow", (event) => event.persisted && location.reload());
 }
 
@@ -63,9 +64,15 @@ async function run(form, action, opening = "") {
   if (isHere) standOn([line?.querySelector("a"), form.querySelector("[data-afresh]"), again]);
 }
 
+/** Forget what a person looks into, so that something else can be begun. @param {Action | undefined} action */
+function leaveToSupport(action) {
+  if (action?.held) finish(action);
+}
+
 /**
  * Say why a form's action did not succeed, and leave open what can be done next: to ask for the same again and for
- * nothing else, while nobody knows what became of it; to begin with another page, if it is over; or to correct the form.
+ * nothing else, while nobody knows what became of it; to begin with another page, if it is over or a person has it; or
+ * to correct the form.
  * @param {HTMLFormElement} form
  * @param {Outcome} outcome
  */
@@ -75,9 +82,10 @@ function leadOn(form, outcome) {
   const afresh = form.querySelector("[data-afresh]");
   say(line, explanation(outcome, CARELESS), "bad", reference);
   if (course === "person") line?.append(" ", element("a", { href: supportDesk(reference) }, "Open the support desk"));
-  if (course === "person" || (course === "gave-up" && !CARELESS)) form.querySelector("[data-again]")?.removeAttribute("hidden");
-  else if (afresh instanceof HTMLAnchorElement && (isFinal(course) || course === "reload" || course === "gave-up")) offer(afresh, course);
-  else setBusy(form, false);
+  const mayRepeat = course === "person" || (course === "gave-up" && !CARELESS);
+  if (mayRepeat) form.querySelector("[data-again]")?.removeAttribute("hidden");
+  if (afresh instanceof HTMLAnchorElement && (isFinal(course) || ["reload", "person"].includes(course) || (course === "gave-up" && CARELESS))) offer(afresh, course);
+  else if (!mayRepeat) setBusy(form, false);
 }
 
 /**
@@ -96,6 +104,7 @@ function standOn(choices) {
  */
 function offer(link, course) {
   if (course === "declined") link.textContent = "Choose another card";
+  if (course === "person") link.textContent = "Leave it to support, and buy something else";
   if (course === "refused") {
     link.textContent = "Look at the cart";
     link.href = "/cart";
@@ -105,7 +114,7 @@ function offer(link, course) {
 
 /**
  * Go on with what an earlier page began, each in its own form if that is on this page. What a person looks into is
- * only shown there, and not asked for.
+ * only shown, and not asked for.
  */
 function resume() {
   for (const action of unfinished(ACCOUNT)) {
@@ -118,6 +127,9 @@ function resume() {
       run(form, action, "You had already sent this. Going on where it stopped.");
     } else if (!action.held) {
       resumeElsewhere(action);
+    } else if (location.pathname !== "/support") {
+      const more = { reference: action.held, url: supportDesk(action.held), label: "Ask support" };
+      toast(`${noun(action.name)} waits for a person.`, "busy", { ...more, again: () => resumeElsewhere(action) });
     }
   }
 }

@@ -32,6 +32,25 @@ def protection_is_off(grace):
     grace.see("/checkout")
 
 
+def payment_needs_a_person(grace):
+    grace.fill_cart()
+    grace.go_to_checkout("A confused card")
+    grace.pay()
+    grace.see_in(grace.page.locator("[data-status]"), "Only a person")
+
+
+def payment_waits_for_a_person(grace):
+    payment_needs_a_person(grace)
+    grace.see("/orders")
+    grace.see_in(grace.page.locator("[data-toast]"), "waits for a person")
+
+
+def support_looks_into_a_payment(grace):
+    payment_needs_a_person(grace)
+    grace.page.get_by_role("link", name="Open the support desk").click()
+    grace.see_in(grace.page.locator("#settle"), "How to settle it")
+
+
 def cart_is_empty(grace):
     grace.see("/cart")
 
@@ -41,6 +60,9 @@ MOMENTS = [
     card_is_declined,
     something_is_put_into_the_cart,
     protection_is_off,
+    payment_needs_a_person,
+    payment_waits_for_a_person,
+    support_looks_into_a_payment,
     cart_is_empty,
 ]
 

@@ -2,6 +2,8 @@
 
 import re
 
+import pytest
+
 from tests.fixtures.processes import eventually
 
 
@@ -187,26 +189,65 @@ def test_a_payment_of_unknown_fate_keeps_its_key_on_a_page_that_is_too_old(go_sh
     assert reference == shop.reference_of(number)
 
 
-def test_a_payment_that_only_a_person_can_settle_is_left_to_support_and_not_asked_for_by_every_page(go_shopping, shop):
-    ada = go_shopping()
-    refusal = {"status": 409, "headers": {"Idempotency-Reference": "7D3F-92AB-1C4E"}, "json": {"code": "quarantined"}}
-    ada.page.route("**/checkout", lambda route: route.fulfill(**refusal), times=1)
+def be_left_to_support(go_shopping, shop):
+    """Pay, and be told that only a person can settle it; give the buyer, the order's number and its reference."""
+    ada = go_shopping("Charge, then denial")
     ada.pay()
     ada.see_in(ada.page.locator("[data-status]"), "Only a person can say what happened here.")
+    (number,) = shop.sold()
+    return ada, number, shop.reference_of(number)
+
+
+def test_a_payment_that_only_a_person_can_settle_is_told_and_not_asked_for_by_every_page(go_shopping, shop):
+    ada, number, reference = be_left_to_support(go_shopping, shop)
     pay = ada.page.get_by_role("button", name=re.compile("^Pay"))
     assert pay.get_attribute("aria-disabled") == "true"
     sent = []
     ada.page.on("request", lambda request: request.method == "POST" and sent.append(request.url))
 
     ada.see("/")
-    ada.see("/checkout")
-    ada.see_in(ada.page.locator("[data-status]"), "7D3F-92AB-1C4E")
-    asked_unasked = list(sent)
-    ada.page.get_by_role("button", name="Try again with the same key").click()
-    number, _ = ada.confirmation()
+    toast = ada.page.locator("[data-toast]")
+    ada.see_in(toast, "Your payment waits for a person.")
+    toast.get_by_role("link", name="Ask support").click()
+    ada.see_in(ada.page.locator("#found-title"), reference)
 
-    assert asked_unasked == []
+    assert sent == []
     assert shop.sold() == {number: 1}
+
+
+def test_a_payment_that_a_person_has_settled_is_gone_on_with_where_its_buyer_is(go_shopping, shop):
+    ada, number, reference = be_left_to_support(go_shopping, shop)
+    ada.see("/")
+    shop.run("demo_shop.app", "idempotency", "resolve", reference, "--rerun")
+
+    toast = ada.page.locator("[data-toast]")
+    toast.get_by_role("button", name="Try again").click()
+    toast.get_by_role("link", name="Show the order").click()
+
+    assert ada.confirmation() == (number, reference)
+    assert shop.sold() == {number: 1}
+
+
+@pytest.mark.parametrize("is_settled", [True, False])
+def test_what_a_person_looks_into_keeps_nobody_from_buying_something_else(go_shopping, shop, is_settled):
+    ada, first, reference = be_left_to_support(go_shopping, shop)
+    ada.fill_cart()
+    ada.see("/checkout")
+    ada.see_in(ada.page.locator("[data-status]"), reference)
+    if is_settled:
+        shop.run("demo_shop.app", "idempotency", "resolve", reference, "--rerun")
+        ada.press("Try again with the same key")
+        assert ada.confirmation() == (first, reference)
+        ada.go_to_checkout()
+    else:
+        ada.page.get_by_role("link", name="Leave it to support, and buy something else").click()
+        ada.page.get_by_role("radio", name="A good card").check()
+
+    ada.pay()
+    second = ada.thanks()
+
+    assert first != second
+    assert shop.sold() == {first: 1, second: 1}
 
 
 def test_after_giving_up_only_the_same_can_be_asked_for_again(go_shopping, shop):

@@ -370,6 +370,16 @@ def test_a_reset_raises_where_there_is_no_socket_to_reset_and_the_charge_stands(
     assert gateway.charge("key-1").headers[REPLAYED] == "true"
 
 
+def test_a_charge_that_is_denied_was_made_and_is_told_at_the_next_try(gateway):
+    gateway.post("/knobs", {"behaviour": "confused", "times": 1})
+
+    denied, told = (gateway.charge("key-1") for _ in range(2))
+
+    assert (denied.status_code, denied.json) == (422, {"error": "This key belongs to another order."})
+    assert (told.status_code, told.headers[REPLAYED]) == (201, "true")
+    assert [charge["id"] for charge in gateway.charges()] == [told.json["id"]]
+
+
 # -- cards that bring trouble ------------------------------------------------------------------------------------------
 
 
