@@ -1,5 +1,6 @@
 """How an app's sessions take part in a transaction of ours: they work as ever, but its end is not theirs to choose."""
 
+import logging
 from collections.abc import Callable
 from typing import Any, cast
 from weakref import WeakKeyDictionary
@@ -16,6 +17,9 @@ from flask_idempotency.http import exchange
 from flask_idempotency.joint import Face, Joint
 from flask_idempotency.state import Database, State, session_factory
 from flask_idempotency.stores import TransactionalStore
+from flask_idempotency.stores.database import first_line
+
+log = logging.getLogger("flask_idempotency")
 
 
 class Work:
@@ -174,6 +178,16 @@ def open_session(database: Database) -> Session | None:
     """Give the app's session if it has begun something before us, such as reading who is asking."""
     session = known_session(database)
     return session if session is not None and session.in_transaction() else None
+
+
+def take_connection(database: Database, session: Session | None) -> tuple[Connection, PoolProxiedConnection]:
+    """Give the connection that a session has, or without one another of the app's. Raises StoreUnavailable."""
+    try:
+        connection = database.engine.connect() if session is None else session.connection()
+        return connection, connection.connection
+    except SQLAlchemyError as error:
+        log.error("store_unavailable: %s: %s", type(error).__name__, first_line(error))
+        raise StoreUnavailable(retry_after=1) from error
 
 
 def known_session(database: Database) -> Session | None:

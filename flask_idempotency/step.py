@@ -17,11 +17,11 @@ from sqlalchemy.pool import PoolProxiedConnection
 
 from flask_idempotency.core.checkpoint import Checkpoint, dump_result, load_result
 from flask_idempotency.errors import IdempotencyError, OutcomeUnknown, StoreUnavailable
-from flask_idempotency.joining import Work, give_back, known_session, open_session
+from flask_idempotency.joining import Work, give_back, known_session, open_session, take_connection
 from flask_idempotency.lease import Held
 from flask_idempotency.state import State, check_driver
 from flask_idempotency.stores import TransactionalStore
-from flask_idempotency.stores.database import TRIES, ConnectionLost, ThrownBack, WrittenBefore, first_line
+from flask_idempotency.stores.database import TRIES, ConnectionLost, ThrownBack, WrittenBefore
 
 WRITTEN_OUTSIDE = (
     "db.session holds changes that were made outside of a phase, and nothing would keep them from being made twice;"
@@ -56,14 +56,9 @@ def _opened(held: Held, made: Checkpoint) -> Iterator["Step"]:
 
     It is opened on the connection on which the app's session has read, if that is possible: one round trip, not four.
     """
-    engine, store = held.state.database.engine, cast(TransactionalStore, held.state.store)
+    database, store = held.state.database, cast(TransactionalStore, held.state.store)
     session = _session_that_reads(held.state)
-    try:
-        connection = engine.connect() if session is None else session.connection()
-        pooled = connection.connection
-    except SQLAlchemyError as error:
-        log.error("store_unavailable: %s: %s", type(error).__name__, first_line(error))
-        raise StoreUnavailable(retry_after=1) from error
+    connection, pooled = take_connection(database, session)
     try:
         store.fence(
             pooled.driver_connection,
@@ -76,7 +71,7 @@ def _opened(held: Held, made: Checkpoint) -> Iterator["Step"]:
         work = held.work = Step(held, made, connection, session)
     except ConnectionLost as error:
         _withdraw(pooled, session, is_broken=True)
-        engine.dispose()  # the others of its age are gone too
+        database.engine.dispose()  # the others of its age are gone too
         if session is None:
             raise
         raise StoreUnavailable(retry_after=1) from error  # what was done on it before us is lost too

@@ -10,7 +10,6 @@ from datetime import timedelta
 from typing import cast
 
 from sqlalchemy import Connection
-from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from flask_idempotency import signals
@@ -20,7 +19,7 @@ from flask_idempotency.core.reference import reference_of
 from flask_idempotency.core.snapshot import Answer, NotKept
 from flask_idempotency.errors import ClaimLost, IdempotencyError, OutcomeUnknown, StoreUnavailable
 from flask_idempotency.http.reading import Reading
-from flask_idempotency.joining import Work, give_back, open_session
+from flask_idempotency.joining import Work, give_back, open_session, take_connection
 from flask_idempotency.policy import Policy
 from flask_idempotency.state import State
 from flask_idempotency.stores import TransactionalStore
@@ -61,14 +60,9 @@ def _course(found: Busy | Settled, reading: Reading) -> Replay | Refuse:
 
 def _enter(state: State, policy: Policy, asked: Asked, session: Session | None) -> "Entered | Busy | Settled":
     """Take the claim on the connection that the app's session has, or on one that it will be given."""
-    store, engine = cast(TransactionalStore, state.store), state.database.engine
+    store = cast(TransactionalStore, state.store)
     patience = state.settings.wait if policy.in_flight == "wait" else timedelta(0)
-    try:
-        connection = engine.connect() if session is None else session.connection()
-        pooled = connection.connection
-    except SQLAlchemyError as error:
-        log.error("store_unavailable: %s: %s", type(error).__name__, first_line(error))
-        raise StoreUnavailable(retry_after=1) from error
+    connection, pooled = take_connection(state.database, session)
     try:
         found = store.enter(pooled.driver_connection, asked, patience=patience, idle=policy.lease)
         if isinstance(found, Claim):
