@@ -40,7 +40,8 @@ class Ledger:
         """Every entry of one kind, or those with these facts."""
         if not self.path.exists():
             return []
-        lines = [json.loads(line) for line in self.path.read_text().splitlines()]
+        written, _, _ = self.path.read_text().rpartition("\n")  # a line may be on its way
+        lines = [json.loads(line) for line in written.splitlines()]
         return [line for line in lines if line["what"] == what and facts.items() <= line.items()]
 
     def count(self, what: str, **facts: object) -> int:
