@@ -25,9 +25,11 @@ from flask_idempotency.errors import (
     CheckpointUnknown,
     ClaimLost,
     IdempotencyError,
+    NoEffect,
     OutcomeUnknown,
     Quarantined,
     RequestInFlight,
+    RequestRefused,
 )
 from flask_idempotency.http.reading import Reading
 from flask_idempotency.http.resuming import pack_request
@@ -88,6 +90,7 @@ class Held:
         self.mistake: IdempotencyError | None = None  # what the last call did that it must not do
         self._names: list[str] = []  # of the phases and effects that the view has come to
         self._busy: str | None = None  # the one that it is in
+        self._failed: tuple[str, Exception] | None = None  # the one that ended in an exception; nothing comes behind it
         self._is_lost = self._is_quarantined = False
         self._leaves_lease = False
 
@@ -121,9 +124,12 @@ class Held:
     def arrive_at(self, name: str, kind: Kind) -> Checkpoint | None:
         """Come to the next phase or effect; give what an earlier attempt has left of it.
 
-        Raises CheckpointUnknown if that attempt went another way: then this code is not the one to go on.
+        Raises CheckpointUnknown if that attempt went another way: then this code is not the one to go on. Raises again
+        what the step before has raised, for a view that has caught it: behind it nothing could be resumed.
         """
         check_name(name)
+        if self._failed is not None:
+            self._refuse_to_go_on(*self._failed)
         if self._busy is not None:
             raise IdempotencyError(f"{kind} {name!r} is inside of {self._busy}; put one after the other.")
         if name in self._names:
@@ -145,12 +151,25 @@ class Held:
 
     @contextmanager
     def busy_with(self, what: str) -> Iterator[None]:
-        """Be in a phase or effect, in which there can be no other."""
+        """Be in a phase or effect, in which there can be no other. What it raises is its end, unless it is recorded."""
         self._busy = what
         try:
             yield
+        except NoEffect:
+            raise
+        except Exception as error:
+            self._failed = what, error
+            raise
         finally:
             self._busy = None
+
+    def _refuse_to_go_on(self, what: str, error: Exception) -> NoReturn:
+        if isinstance(error, (RequestRefused, ClaimLost)):
+            raise error
+        raise IdempotencyError(
+            f"{what} has failed, and after a crash nobody could resume what is done behind it; return what it has found"
+            " out, and let the view decide by that."
+        ) from error
 
     def write(self, made: Checkpoint) -> Checkpoint:
         """Commit how far an effect has come. Raises ClaimLost, or OutcomeUnknown."""
@@ -187,6 +206,8 @@ class Held:
 
     def lose(self) -> None:
         """Know that somebody took over."""
+        if self._is_lost:
+            return
         self._is_lost = True
         known = reference_of(self.claim.id)
         log.warning("claim_lost: %s was taken over while it ran", known)
