@@ -29,7 +29,7 @@ from flask_idempotency.errors import (
     WorkRefused,
 )
 from flask_idempotency.http import exchange, problem
-from flask_idempotency.http.capture import is_kept, mark_first, restore, take_down, with_fresh_headers
+from flask_idempotency.http.capture import is_kept, is_spoilt, mark_first, restore, take_down, with_fresh_headers
 from flask_idempotency.http.exchange import Attempt, Exchange, Made
 from flask_idempotency.http.forms import idempotency_field
 from flask_idempotency.http.reading import Reading, may_have_key, read
@@ -393,12 +393,14 @@ def _abandon(app: Flask, state: State, found: Exchange) -> None:
 def _conclude(app: Flask, state: State, found: Exchange, attempt: Attempt, sent: Response | None) -> None:
     """End a run: keep its answer, as it is sent if it is sent, or let the next attempt run.
 
-    Raises ClaimLost if somebody else's answer stands, or whatever else keeps this one from being given.
+    An answer that a hook has spoilt is kept where the effect stands all the same. Raises ClaimLost if somebody else's
+    answer stands, or whatever else keeps this one from being given.
     """
-    if found.made is None or not found.made.is_kept:
+    policy, made = found.policy, found.made
+    if made is None or not made.is_kept or (is_spoilt(policy, made, sent) and not attempt.stands(sent)):
         attempt.release()
         return
-    answer = take_down(found.policy, found.made, sent, state.settings.max_body)
+    answer = take_down(policy, made, sent, state.settings.max_body)
     attempt.complete(answer, late=partial(_do_late, app, found.afterwards))
     _do_afterwards(found.afterwards)
 

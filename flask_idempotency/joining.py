@@ -139,7 +139,7 @@ class Joining:
         statement = args[0] if args else None
         if work is None or not getattr(statement, "is_select", False):
             return run(*args, **options)
-        if session.new or session.dirty or session.deleted:  # which it would flush before
+        if has_changes(session):  # which it would flush before
             return run(*args, **options)
         load = (options.get("execution_options") or {}).get("_sa_orm_load_options")
         # If either is renamed one day, we will only be slower. Who wants a lock may not get it.
@@ -188,6 +188,11 @@ def take_connection(database: Database, session: Session | None) -> tuple[Connec
     except SQLAlchemyError as error:
         log.error("store_unavailable: %s: %s", type(error).__name__, first_line(error))
         raise StoreUnavailable(retry_after=1) from error
+
+
+def has_changes(session: Session) -> bool:
+    """Say whether a session has something to flush."""
+    return bool(session.new or session.dirty or session.deleted)
 
 
 def known_session(database: Database) -> Session | None:

@@ -31,6 +31,11 @@ class Joint:
         self.is_ending = False  # all that nobody has committed is undone at once
         self._is_torn = False  # something was rolled back that cannot be told from the work of another
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether something was committed, and nothing was written or undone since."""
+        return self.has_kept and not self.to_undo and not any(face.has_written for face in self._at_work)
+
     def is_at_work(self, face: "Face") -> bool:
         """Say whether something was done through this face since the last commit or rollback."""
         return face in self._at_work

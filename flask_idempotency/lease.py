@@ -11,7 +11,7 @@ from functools import cached_property
 from time import monotonic
 from typing import NoReturn
 
-from flask import request
+from flask import Response, request
 
 from flask_idempotency import signals
 from flask_idempotency.core.checkpoint import REQUEST, Checkpoint, Kind, check_name
@@ -93,6 +93,10 @@ class Held:
         self._failed: tuple[str, Exception] | None = None  # the one that ended in an exception; nothing comes behind it
         self._is_lost = self._is_quarantined = False
         self._leaves_lease = False
+
+    def stands(self, sent: Response | None) -> bool:
+        """Say yes: nothing that was committed can be taken back."""
+        return True
 
     def begin(self) -> None:
         """Renew the lease from now on, and see to it that a resumable request is stored. Raises RequestRefused."""

@@ -17,7 +17,7 @@ from sqlalchemy.pool import PoolProxiedConnection
 
 from flask_idempotency.core.checkpoint import Checkpoint, dump_result, load_result
 from flask_idempotency.errors import IdempotencyError, OutcomeUnknown, StoreUnavailable
-from flask_idempotency.joining import Work, give_back, known_session, open_session, take_connection
+from flask_idempotency.joining import Work, give_back, has_changes, known_session, open_session, take_connection
 from flask_idempotency.lease import Held
 from flask_idempotency.state import State, check_driver
 from flask_idempotency.stores import TransactionalStore
@@ -173,7 +173,7 @@ def _reads_in_place(session: Session, engine: Engine) -> bool:
     Who prepares each connection that is made or taken from the pool expects that a phase's is prepared too; and who has
     chosen another level of isolation has chosen it for reading.
     """
-    if session.in_nested_transaction() or _has_changes(session):
+    if session.in_nested_transaction() or has_changes(session):
         return False
     if engine.pool.dispatch.checkout or engine.dispatch.engine_connect or session.get_bind() is not engine:
         return False
@@ -204,18 +204,14 @@ def let_session_go(state: State) -> IdempotencyError | None:
     if session is None:
         return None
     connection, store = session.connection().connection.driver_connection, cast(TransactionalStore, state.store)
-    has_changes = _has_changes(session)
+    is_changed = has_changes(session)
     while (nested := session.get_nested_transaction()) is not None:
         nested.rollback()  # while its savepoint is still there
-    if store.let_go(connection) or has_changes:
+    if store.let_go(connection) or is_changed:
         session.rollback()
         return IdempotencyError(WRITTEN_OUTSIDE)
     _end_reading(session)
     return None
-
-
-def _has_changes(session: Session) -> bool:
-    return bool(session.new or session.dirty or session.deleted)
 
 
 def _end_reading(session: Session, *, is_broken: bool = False) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import cast
 
+from flask import Response
 from sqlalchemy import Connection
 from sqlalchemy.orm import Session
 
@@ -19,7 +20,7 @@ from flask_idempotency.core.reference import reference_of
 from flask_idempotency.core.snapshot import Answer, NotKept
 from flask_idempotency.errors import ClaimLost, IdempotencyError, OutcomeUnknown, StoreUnavailable
 from flask_idempotency.http.reading import Reading
-from flask_idempotency.joining import Work, give_back, open_session, take_connection
+from flask_idempotency.joining import Work, give_back, has_changes, open_session, take_connection
 from flask_idempotency.policy import Policy
 from flask_idempotency.state import State
 from flask_idempotency.stores import TransactionalStore
@@ -110,6 +111,13 @@ class Entered(Work):
     def work(self) -> Work:
         """The attempt is its own work."""
         return self
+
+    def stands(self, sent: Response | None) -> bool:
+        """Say whether the view has committed all that it did: if a hook was to do that, and has failed, it has not.
+
+        Nor if a hook has answered that it failed: it may have rolled back what was never flushed.
+        """
+        return sent is None and self._joint.is_settled and not any(map(has_changes, self._sessions))
 
     def begin(self) -> None:
         """Tell of it."""

@@ -87,10 +87,15 @@ def is_kept(policy: Policy, response: Response) -> bool:
         return is_final(response.status_code)
 
 
+def is_spoilt(policy: Policy, made: Made, sent: Response | None) -> bool:
+    """Say whether other hooks have failed, or turned an answer into one that is not kept."""
+    return sent is None or not (sent.status_code == made.status or is_kept(policy, sent))
+
+
 def take_down(policy: Policy, made: Made, sent: Response | None, limit: int) -> Answer:
     """Take an answer down as it is sent, or if other hooks have spoilt it, as the view made it."""
     for response in (sent, made.response):
-        if response is None or not (response.status_code == made.status or is_kept(policy, response)):
+        if response is None or is_spoilt(policy, made, response):
             continue
         try:
             return capture(response, limit)

@@ -36,6 +36,9 @@ class Attempt(Protocol):
     def work(self) -> object:
         """The transaction that the app's sessions take part in now, if there is one."""
 
+    def stands(self, sent: Response | None) -> bool:
+        """Say whether what the view did stands though a hook has raised after it, or sends a failure in its place."""
+
     def begin(self) -> None:
         """Look after the claim while the view runs."""
 

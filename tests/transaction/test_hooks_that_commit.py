@@ -1,0 +1,141 @@
+"""A hook that commits what the view did, and fails: nothing is kept, and nobody is told 201 for no row."""
+
+import pytest
+from flask import after_this_request
+from sqlalchemy import text
+from sqlalchemy.exc import IntegrityError
+
+from flask_idempotency import idempotent
+
+REPLAYED = "Idempotent-Replayed"
+
+
+class Trouble(Exception):
+    """What a hook raises."""
+
+
+class Hook:
+    """Commits after the view, as the guide has it; but the first time it fails in the way that the test has said."""
+
+    def __init__(self, shop, fail):
+        self._shop, self._fail = shop, fail
+
+    def __call__(self, response):
+        if response.status_code == 201:
+            fail, self._fail = self._fail, None
+            answer = fail(self._shop) if fail else None
+            if answer is not None:
+                return answer
+            self._shop.db.session.commit()
+        return response
+
+
+def is_refused_by_the_database(shop):
+    shop.db.session.add_all([shop.db.Order(number="taken"), shop.db.Order(number="taken")])
+    shop.db.session.commit()
+
+
+def raises_before_its_commit(shop):
+    raise Trouble
+
+
+def has_rolled_back_and_answers_500(shop):
+    shop.db.session.rollback()
+    return shop.app.make_response(("could not be saved", 500))
+
+
+def answers_500_at_once(shop):
+    return shop.app.make_response(("could not be saved", 500))
+
+
+FAILURES = [
+    is_refused_by_the_database,
+    raises_before_its_commit,
+    has_rolled_back_and_answers_500,
+    answers_500_at_once,
+]
+
+
+def adds(shop):
+    shop.db.session.add(shop.db.Order(note="one"))
+
+
+def flushes(shop):
+    adds(shop)
+    shop.db.session.flush()
+
+
+def commits_another_thing_first(shop):
+    shop.db.session.execute(text('UPDATE "user" SET visits = visits + 1'))
+    shop.db.session.commit()
+    adds(shop)
+
+
+def commits_another_thing_and_flushes(shop):
+    commits_another_thing_first(shop)
+    shop.db.session.flush()
+
+
+WORKS = [adds, flushes, commits_another_thing_first, commits_another_thing_and_flushes]
+
+
+def after_request(shop, hook):
+    shop.app.after_request(hook)
+
+
+def after_this(shop, hook):
+    shop.app.before_request(lambda: after_this_request(hook) and None)
+
+
+@pytest.mark.parametrize("register", [after_request, after_this], ids=lambda each: each.__name__)
+@pytest.mark.parametrize("work", WORKS, ids=lambda each: each.__name__)
+@pytest.mark.parametrize("fail", FAILURES, ids=lambda each: each.__name__)
+def test_what_a_hook_was_to_commit_and_did_not_is_not_answered_as_done(make_shop, fail, work, register):
+    shop = make_shop()
+    shop.begin()
+    register(shop, Hook(shop, fail))
+    shop.serve(idempotent(lambda: (work(shop), ("made", 201))[1]))
+
+    first = shop.send()
+    left = shop.notes, shop.records
+    second, third = shop.send(), shop.send()
+
+    assert (first.status_code, left) == (500, ([], 0))
+    assert [(answer.status_code, REPLAYED in answer.headers) for answer in (second, third)] == [
+        (201, False),
+        (201, True),
+    ]
+    assert shop.notes == ["one"]
+    assert shop.rows()["user"] in ([(1, "Ada", 0)], [(1, "Ada", 1)])
+
+
+def test_what_the_view_has_committed_itself_stands_whatever_a_hook_raises(make_shop):
+    shop = make_shop()
+    shop.begin()
+    shop.app.after_request(Hook(shop, raises_before_its_commit))
+    shop.serve(idempotent(lambda: (adds(shop), shop.db.session.commit(), ("made", 201))[2]))
+
+    first, second = shop.send(), shop.send()
+
+    assert (first.status_code, second.status_code) == (500, 201)
+    assert second.headers[REPLAYED] == "true"
+    assert shop.notes == ["one"]
+
+
+def test_a_hook_that_always_fails_to_commit_never_leaves_an_answer(make_shop):
+    shop = make_shop()
+    shop.begin()
+    shop.serve(idempotent(lambda: (adds(shop), ("made", 201))[1]))
+
+    @shop.app.after_request
+    def commit(response):
+        if response.status_code == 201:
+            with pytest.raises(IntegrityError):
+                is_refused_by_the_database(shop)
+            raise Trouble
+        return response
+
+    answers = [shop.send() for _ in range(2)]
+
+    assert [answer.status_code for answer in answers] == [500, 500]
+    assert (shop.notes, shop.records) == ([], 0)
