@@ -54,8 +54,8 @@ class Joint:
         if self.is_refreshing:
             return
         if self._to_keep:
+            self._keep()  # which fails where what was committed had failed; then nothing heals it
             self._to_keep = False
-            self._keep()
         if face in self._at_work:
             self._note_write(face)
         else:

@@ -213,6 +213,29 @@ def test_what_follows_a_swallowed_failure_and_its_commit_is_not_kept_either(make
     assert shop.engine.pool.checkedout() == 0
 
 
+def test_a_swallowed_failure_is_not_healed_by_whoever_tries_again_and_rolls_back(make_postgres_shop):
+    shop = make_postgres_shop()
+    shop.begin()
+
+    def view():
+        fails_and_is_swallowed(shop)
+        shop.db.session.commit()
+        for _ in range(3):
+            try:
+                add(shop, "two")
+                break
+            except SQLAlchemyError:
+                shop.db.session.rollback()
+        return "made", 201
+
+    shop.serve(view)
+
+    answers = [shop.send() for _ in range(2)]
+
+    assert [answer.status_code for answer in answers] == [500, 500]
+    assert (shop.notes, shop.records) == ([], 0)
+
+
 def test_a_swallowed_failure_that_is_never_committed_is_discarded_like_any_other_work(make_postgres_shop):
     shop = make_postgres_shop()
     shop.begin()
