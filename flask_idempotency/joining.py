@@ -31,7 +31,8 @@ class Work:
         self._context = app_ctx._get_current_object()  # type: ignore[attr-defined]  # the documented way
         self._connection, self._pooled = connection, connection.connection
         self._joint = Joint(self._pooled, self._keep, self._undo)
-        self._joint.ignores_begin = bool(self._engine.dispatch.begin)
+        # Only SQLite's driver leaves it to the app to begin; elsewhere such a listener does something else.
+        self._joint.ignores_begin = self._engine.dialect.name == "sqlite" and bool(self._engine.dispatch.begin)
         self._sessions: WeakKeyDictionary[Session, Connection] = WeakKeyDictionary()
         self._is_open = True
         self._face = Face(self._joint)

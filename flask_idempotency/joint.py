@@ -162,6 +162,9 @@ class _WithoutBegin:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._cursor, name)
 
+    def __iter__(self) -> Any:
+        return iter(self._cursor)
+
     def execute(self, statement: str, *args: Any) -> Any:
         """Execute everything else."""
         return self if statement.lstrip()[:5].upper() == "BEGIN" else self._cursor.execute(statement, *args)

@@ -53,6 +53,7 @@ A_MOMENT = timedelta(milliseconds=150)  # longer than a busy server takes to giv
 TOGETHER = {("claim", "mark"), ("fence", "mark"), ("complete", "drop_request")}  # one statement each: claim_and_mark …
 _RELEASE: Message = (f"RELEASE SAVEPOINT {KEPT}", {})
 _UNDO: Message = (f"ROLLBACK TO SAVEPOINT {KEPT}", {})
+ENDED_BY_APP = ("25P01", "3B001")  # there is no transaction, or another than the one that was begun
 WAITED_LONG_ENOUGH = ("55P03", "57014")  # our own bound, or the role's
 LOST_STATES = ("08", "57P", "25P03")  # connection exceptions; shutdowns and restarts; a transaction idle for too long
 CONFLICT_STATES = ("40", "23505", "42P07", "42710")  # serialisation, deadlock; a table that two make at once
@@ -188,10 +189,21 @@ class PostgresStore(SqlStore):
             else:
                 replies = close_with(connection, record, before)
         except Error as error:
-            raise self._refused(connection, error) from error
+            if error.sqlstate not in ENDED_BY_APP:
+                raise self._refused(connection, error) from error
+            replies = self._finish_alone(connection, record)
         if replies.warnings:
             log.error("outcome_unknown: the server gave up waiting for its standby")
             raise OutcomeUnknown(retry_after=1)
+
+    def _finish_alone(self, connection: Connection[Any], record: Message) -> Replies:
+        """Keep the answer of a view that has committed by the driver's own means: what it did stands, so only once."""
+        log.error("transaction_ended: a view has ended its transaction by the driver's own means; use the session's")
+        try:
+            connection.rollback()
+            return converse(connection, [("BEGIN", {}), record, ("COMMIT", {})])
+        except Error as error:
+            raise self._refused(connection, error) from error
 
     def fence(
         self,
@@ -232,7 +244,7 @@ class PostgresStore(SqlStore):
         try:
             replies = close_with(connection, checkpoint, [_UNDO] if undo else [])
         except Error as error:
-            if error.sqlstate in ("25P01", "3B001") or error.diag.column_name == "record_id":
+            if error.sqlstate in ENDED_BY_APP or error.diag.column_name == "record_id":
                 raise IdempotencyError(ENDED_BY_STEP) from error  # no transaction, or another than the fenced one
             raise self._thrown_back(error) or self._refused(connection, error) from error
         if replies.warnings:

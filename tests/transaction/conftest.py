@@ -3,6 +3,7 @@
 import gc
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -158,6 +159,12 @@ def make_shop(store_url: str) -> Iterator[Callable[..., Shop]]:
 def make_postgres_shop(postgres_url: str) -> Iterator[Callable[..., Shop]]:
     """As make_shop, on PostgreSQL only."""
     yield from _making(postgres_url)
+
+
+@pytest.fixture
+def make_sqlite_shop(tmp_path: Path) -> Iterator[Callable[..., Shop]]:
+    """As make_shop, on SQLite only."""
+    yield from _making(f"sqlite:///{tmp_path / 'shop.sqlite'}")
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Several sessions in one request, and work on the driver's own connection: one transaction, nothing mixed up."""
+"""Several sessions in one request, and work beside them: one transaction, nothing mixed up."""
 
 import gc
 from inspect import getsource
@@ -18,12 +18,6 @@ def add(shop, session, note):
 def read(shop, session):
     """Look something up."""
     return session.scalar(select(func.count()).select_from(shop.db.Order))
-
-
-def writes_raw(shop, note):
-    """Write an order on the driver's own connection, as COPY and the like are done."""
-    driver = shop.db.session.connection().connection.driver_connection
-    driver.cursor().execute(f"INSERT INTO orders (note) VALUES ('{note}')")
 
 
 def looks_up_in_between(shop, mine, other):
@@ -266,38 +260,3 @@ def test_what_both_have_left_uncommitted_is_undone(shop):
 
     assert answer.status_code == 201
     assert shop.notes == []
-
-
-# -- the driver's own connection ---------------------------------------------------------------------------------------
-
-
-def rolls_back(shop):
-    writes_raw(shop, "raw")
-    shop.db.session.rollback()
-
-
-def commits_after_a_rollback(shop):
-    add(shop, shop.db.session, "in vain")
-    shop.db.session.rollback()
-    writes_raw(shop, "raw")
-    shop.db.session.commit()
-
-
-def forgets_to_commit(shop):
-    writes_raw(shop, "raw")
-
-
-@pytest.mark.parametrize(
-    ("act", "left"), [(rolls_back, []), (commits_after_a_rollback, ["raw"]), (forgets_to_commit, [])]
-)
-def test_work_on_the_driver_s_own_connection_ends_as_the_session_ends_it(shop, act, left):
-    def view():
-        act(shop)
-        return "made", 201
-
-    shop.serve(view)
-
-    answer = shop.send()
-
-    assert answer.status_code == 201
-    assert shop.notes == left
