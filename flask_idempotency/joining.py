@@ -19,6 +19,16 @@ from flask_idempotency.state import Database, State, session_factory
 from flask_idempotency.stores import TransactionalStore
 from flask_idempotency.stores.database import first_line
 
+OTHER_OPTIONS = (
+    "A session of this request uses the app's engine with other execution options than before, and both are one"
+    " transaction here; keep to one set of options in a protected view, or use guard='lease'."
+)
+OWN_LEVEL = (
+    "A session uses the app's engine with options of the connection itself, such as isolation_level, and shares one"
+    " that has begun; give those options to create_engine, or the engine that has them to init_app, or use"
+    " guard='lease'."
+)
+
 log = logging.getLogger("flask_idempotency")
 
 
@@ -42,17 +52,22 @@ class Work:
     # -- what the view's sessions see --------------------------------------------------------------------------------
 
     def bind_for(self, session: Session, bind: Engine | Connection) -> Engine | Connection:
-        """Give a session a connection on this transaction, if it asks for the app's default database."""
-        if not self._is_open or bind is not self._engine:
+        """Give a session a connection on this transaction, if it asks for the app's default database.
+
+        Perhaps by an engine with options of its own, such as a schema for each tenant: the pool says which it is.
+        """
+        if not self._is_open or not isinstance(bind, Engine) or bind.pool is not self._engine.pool:
             return bind
         if not self._pooled.is_valid:
             raise StoreUnavailable(retry_after=1)  # on another connection it would be done outside the claim
         known = self._sessions.get(session)
         if known is not None and not known.closed:
+            if known.engine is not bind and _options_of(known.engine) != _options_of(bind):
+                raise IdempotencyError(OTHER_OPTIONS)
             return known
         if self._context is not app_ctx._get_current_object():  # type: ignore[attr-defined]  # as above
             return bind  # a request inside this one, or a thread that was given a copy of its context
-        return self._join(session, self._free_connection(session))
+        return self._join(session, self._free_connection(session, bind))
 
     @property
     def is_live(self) -> bool:
@@ -64,11 +79,13 @@ class Work:
         self._sessions[session] = connection
         return connection
 
-    def _free_connection(self, session: Session) -> Connection:
+    def _free_connection(self, session: Session, engine: Engine) -> Connection:
         """Give the one connection to the session that has it, opened again if that has closed it; to others another."""
         has_it = (each for each, taken in self._sessions.items() if taken is self._connection)
-        if next(has_it, session) is not session:
-            another = Connection(self._engine, connection=cast(Any, Face(self._joint)))
+        if engine is not self._connection.engine or next(has_it, session) is not session:
+            if _options_of(engine).keys() & cast(Any, engine.dialect).connection_characteristics:
+                raise IdempotencyError(OWN_LEVEL)
+            another = Connection(engine, connection=cast(Any, Face(self._joint)))
             another.commit()  # what a listener began on it: a session would take part in that, and could not commit
             return another
         if self._connection.closed:
@@ -158,6 +175,14 @@ def join(database: Database, store: TransactionalStore) -> None:
     factory = session_factory(database)
     if not issubclass(factory.class_, Joining):
         factory.class_ = type(factory.class_.__name__, (Joining, factory.class_), {})
+
+
+def _options_of(engine: Engine) -> dict[str, Any]:
+    """Give an engine's options, without what SQLAlchemy notes for itself in a map of schemas."""
+    maps = {name: dict(value) for name, value in engine.get_execution_options().items() if isinstance(value, dict)}
+    for each in maps.values():
+        each.pop("_none", None)
+    return {**engine.get_execution_options(), **maps}
 
 
 def _face_of(connection: Connection) -> Any:

@@ -18,9 +18,9 @@ from flask_idempotency.stores import open_store
 KEY = "order-1"
 
 
-def make_database() -> Any:
+def make_database(**session_options: Any) -> Any:
     """A Flask-SQLAlchemy object with three models of its own: ``db.User``, ``db.Order``, ``db.Line``."""
-    db: Any = SQLAlchemy()
+    db: Any = SQLAlchemy(session_options=session_options)
 
     class User(db.Model):
         id = db.Column(db.Integer, primary_key=True)
