@@ -221,6 +221,17 @@ def has_changes(session: Session) -> bool:
     return bool(session.new or session.dirty or session.deleted)
 
 
+def expire(session: Session) -> None:
+    """Have a session read its objects again, as it does after a commit: another transaction begins, and they may have
+    changed since.
+    """
+    if session.expire_on_commit:
+        for state in session.identity_map.all_states():
+            known = state.obj()
+            if known is not None and not state.modified:
+                session.expire(known)
+
+
 def known_session(database: Database) -> Session | None:
     """Give the app's session, if it has one by now."""
     registry = getattr(database.session, "registry", None)

@@ -17,7 +17,7 @@ from sqlalchemy.pool import PoolProxiedConnection
 
 from flask_idempotency.core.checkpoint import Checkpoint, dump_result, load_result
 from flask_idempotency.errors import IdempotencyError, OutcomeUnknown, StoreUnavailable
-from flask_idempotency.joining import Work, give_back, has_changes, known_session, open_session, take_connection
+from flask_idempotency.joining import Work, expire, give_back, has_changes, known_session, open_session, take_connection
 from flask_idempotency.lease import Held
 from flask_idempotency.state import State, check_driver
 from flask_idempotency.stores import TransactionalStore
@@ -108,6 +108,8 @@ class Step(Work):
         if session is not None:
             # We are under it by now, so nothing really ends: it begins anew with the step, and tells its listeners.
             _end_reading(session)
+        if known is not None:
+            expire(known)
 
     def commit(self, result: str) -> None:
         """Commit what the step did, with its result. Raises ClaimLost, or whatever keeps it from being committed."""

@@ -20,7 +20,7 @@ from flask_idempotency.core.reference import reference_of
 from flask_idempotency.core.snapshot import Answer, NotKept
 from flask_idempotency.errors import ClaimLost, IdempotencyError, OutcomeUnknown, StoreUnavailable
 from flask_idempotency.http.reading import Reading
-from flask_idempotency.joining import Work, give_back, has_changes, open_session, take_connection
+from flask_idempotency.joining import Work, expire, give_back, has_changes, open_session, take_connection
 from flask_idempotency.policy import Policy
 from flask_idempotency.state import State
 from flask_idempotency.stores import TransactionalStore
@@ -106,6 +106,8 @@ class Entered(Work):
             self._joint.begin(self._face)
         if session is not None:
             self._join(session, connection)
+            if claim.guard.is_anew:
+                expire(session)
 
     @property
     def work(self) -> Work:

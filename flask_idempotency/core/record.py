@@ -80,6 +80,7 @@ class Transaction:
     token: bytes
     replaces: bool  # a record that no longer counts is in the way of ours: expired, or left by a lease that has ended
     has_past: bool = False  # something was written in it before the claim
+    is_anew: bool = False  # it was begun by the claim: what the app had read before it was read in another
 
 
 @dataclass(frozen=True, slots=True)

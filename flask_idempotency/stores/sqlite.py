@@ -4,6 +4,7 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Event, RLock, get_ident
@@ -95,9 +96,11 @@ class SqliteStore(SqlStore):
         try:
             if not isinstance(found := self._look(connection, asked, has_past), Claim):
                 return found
-            self._begin(connection)
+            is_anew = self._begin(connection)
             found = self._look(connection, asked, has_past)
             if isinstance(found, Claim):
+                assert isinstance(found.guard, Transaction), "this guard gives no other"
+                found = replace(found, guard=replace(found.guard, is_anew=is_anew))
                 connection.execute(f"SAVEPOINT {KEPT}")
             elif not has_past:
                 connection.execute("ROLLBACK")  # it was in vain, and nobody else can write until it is over
@@ -221,17 +224,18 @@ class SqliteStore(SqlStore):
     def _look(self, connection: sqlite3.Connection, asked: Asked, has_past: bool) -> Claim | Busy | Settled:
         return self._judged(asked, connection.execute(self._statement("look"), {"id": asked.id}).fetchall(), has_past)
 
-    def _begin(self, connection: sqlite3.Connection) -> None:
-        """Take the writer's lock, in the transaction that is open if it can still write."""
+    def _begin(self, connection: sqlite3.Connection) -> bool:
+        """Take the writer's lock, in the transaction that is open if it can still write; say whether it is another."""
         if connection.in_transaction:
             try:
                 connection.execute("DELETE FROM idempotency_record WHERE false")  # needs the writer's lock
-                return
+                return False
             except sqlite3.OperationalError as error:
                 if not error.sqlite_errorname.startswith("SQLITE_BUSY"):
                     raise
             connection.execute("ROLLBACK")  # whoever does not have the lock has only read
         connection.execute("BEGIN IMMEDIATE")
+        return True
 
     # -- SQLite's words ----------------------------------------------------------------------------------------------
 

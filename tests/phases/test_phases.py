@@ -483,7 +483,7 @@ def test_what_another_changed_between_two_phases_is_seen_by_the_second(desk):
         user = desk.db.session.get(desk.db.User, 1)
         phase("first", lambda: seen.append(user.visits))
         desk.sql('UPDATE "user" SET visits = 5')
-        phase("second", lambda: seen.append(desk.db.session.get(desk.db.User, 1, populate_existing=True).visits))
+        phase("second", lambda: seen.append(desk.db.session.get(desk.db.User, 1).visits))
         return "made", 201
 
     desk.serve(view)

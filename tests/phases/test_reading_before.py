@@ -44,6 +44,53 @@ def test_it_needs_no_second_connection(make_postgres_desk):
     assert desk.notes == ["one"]
 
 
+def reads_again(desk):
+    return desk.db.session.get(desk.db.User, 1)
+
+
+def locks(desk):
+    return desk.db.session.scalars(select(desk.db.User).with_for_update()).one()
+
+
+@pytest.mark.parametrize("find", [reads_again, locks], ids=lambda find: find.__name__)
+@pytest.mark.parametrize("calls_out", [True, False], ids=["behind an effect", "at once"])
+@pytest.mark.parametrize("level", [None, "REPEATABLE READ", "SERIALIZABLE"])
+def test_what_another_has_changed_since_the_view_read_it_is_not_lost(make_postgres_desk, level, calls_out, find):
+    desk = make_postgres_desk(engine={"isolation_level": level} if level else {})
+
+    def visit_meanwhile(_=""):
+        desk.sql('UPDATE "user" SET visits = visits + 5')
+
+    def visit():
+        find(desk).visits += 1
+
+    def view():
+        desk.db.session.get(desk.db.User, 1)
+        effect("call", visit_meanwhile) if calls_out else visit_meanwhile()
+        phase("work", visit)
+        return "made", 201
+
+    desk.serve(view)
+
+    assert desk.send().status_code == 201
+    assert desk.sql('SELECT visits FROM "user"') == [(6,)]
+
+
+def test_who_keeps_objects_over_a_commit_keeps_them_in_a_step_too(make_desk):
+    desk = make_desk(db=make_database(expire_on_commit=False))
+    statements = []
+
+    def view():
+        user = desk.db.session.get(desk.db.User, 1)
+        event.listen(desk.engine, "before_cursor_execute", lambda *args: statements.append(args[2]))
+        return phase("work", lambda: user.name), 201
+
+    desk.serve(view)
+
+    assert desk.send().text == "Ada"
+    assert statements == []
+
+
 def test_another_session_of_the_step_is_told_apart(make_desk):
     desk = make_desk()
 
