@@ -53,6 +53,9 @@ A_MOMENT = timedelta(milliseconds=150)  # longer than a busy server takes to giv
 TOGETHER = {("claim", "mark"), ("fence", "mark"), ("complete", "drop_request")}  # one statement each: claim_and_mark …
 _RELEASE: Message = (f"RELEASE SAVEPOINT {KEPT}", {})
 _UNDO: Message = (f"ROLLBACK TO SAVEPOINT {KEPT}", {})
+# At COMMIT: of the connection, of operators and of the server itself. Whatever else the server reports there comes from
+# a deferred constraint or trigger, before the commit is written: a certain rollback.
+DOUBTFUL_STATES = ("08", "25", "3B", "53", "54", "55", "57", "58", "72", "F0", "XX")
 ENDED_BY_APP = ("25P01", "3B001")  # there is no transaction, or another than the one that was begun
 WAITED_LONG_ENOUGH = ("55P03", "57014")  # our own bound, or the role's
 LOST_STATES = ("08", "57P", "25P03")  # connection exceptions; shutdowns and restarts; a transaction idle for too long
@@ -297,12 +300,12 @@ class PostgresStore(SqlStore):
         """Say what the failure of the last statements means: a certain rollback, or doubt."""
         state, status = error.sqlstate or "", connection.pgconn.transaction_status
         was_tried = status != TransactionStatus.INERROR  # then COMMIT itself had its turn, or may have had
-        if was_tried and not state.startswith(("23", "40")):
+        if was_tried and (not state or state.startswith(DOUBTFUL_STATES)):
             log.error("outcome_unknown: %s at COMMIT", type(error).__name__)
             return OutcomeUnknown(retry_after=1)
         if state.startswith("40") or (state == "23505" and not was_tried):
             return ClaimLost()
-        if state.startswith(("23", "25P02")):
+        if was_tried or state.startswith(("23", "25P02")):
             return WorkRefused(f"The database did not commit what the view did: {first_line(error)}")
         return self._unavailable(error)
 

@@ -11,7 +11,7 @@ from sqlalchemy import event, text
 from sqlalchemy.exc import OperationalError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
-from flask_idempotency import after_commit, exempt, idempotent
+from flask_idempotency import after_commit, exempt, idempotent, phase
 from flask_idempotency.errors import IdempotencyError
 from tests.transaction.conftest import make_database
 
@@ -312,6 +312,41 @@ def test_work_that_fails_at_commit_is_no_success_though_the_view_was_told_so(orp
     assert orphanage.told == []
     assert orphanage.engine.pool.checkedout() == 0
     assert "did not commit what the view did" in caplog.text
+
+
+UNBALANCED = """
+CREATE FUNCTION weigh() RETURNS trigger LANGUAGE plpgsql AS
+$$ BEGIN RAISE EXCEPTION 'not balanced' USING errcode = '{}'; END $$
+"""
+WEIGH = """
+CREATE CONSTRAINT TRIGGER weigh AFTER INSERT ON orders DEFERRABLE INITIALLY DEFERRED
+FOR EACH ROW EXECUTE FUNCTION weigh()
+"""
+
+
+@pytest.mark.parametrize("code", ["P0001", "22012", "23514", "42501", "ZZ001"])
+def test_what_a_trigger_refuses_at_commit_is_a_certain_failure_whatever_it_calls_it(make_postgres_shop, code):
+    shop, runs = make_postgres_shop(), []
+    shop.begin()
+    shop.sql(UNBALANCED.format(code))
+    shop.sql(WEIGH)
+    shop.serve(lambda: (runs.append("ran"), add(shop, "one"), ("made", 201))[2])
+    shop.serve(
+        idempotent(guard="lease")(
+            lambda: (phase("work", lambda: (runs.append("ran"), add(shop, "one"))[0]), "made")[1]
+        ),
+        "/phase",
+    )
+
+    refused = [shop.send(), shop.send("/phase", key="order-2")]
+    left = shop.notes, len(runs)
+    shop.sql("DROP FUNCTION weigh CASCADE")
+    done = [shop.send(), shop.send("/phase", key="order-2")]
+
+    assert [answer.status_code for answer in refused] == [500, 500]
+    assert left == ([], 2)
+    assert [answer.status_code for answer in done] == [201, 200]
+    assert shop.notes == ["one", "one"]
 
 
 def test_the_retry_of_work_that_failed_at_commit_runs(orphanage):
