@@ -106,6 +106,7 @@ class Idempotency:
         app.url_value_preprocessor(partial(_listen, state))
         app.before_request(partial(_open_undecorated, state))
         app.after_request(partial(_settle, app, state))
+        app.dispatch_request = _noting_that_it_runs(app, state)  # type: ignore[method-assign]  # there is no hook there
         got_request_exception.connect(_note_failure, app)
         app.wsgi_app = _with_safety_net(app)  # type: ignore[assignment, method-assign]  # the documented way
         app.jinja_env.globals["idempotency_field"] = idempotency_field
@@ -248,7 +249,24 @@ def _open_undecorated(state: State) -> Response | None:
         return None
     if state.options_of(endpoint, asked.method) is not None:
         return None  # it opens where its decorator stands, or not at all
-    return _open(state, asked, DEFAULT)
+    answer = _open(state, asked, DEFAULT)
+    found = exchange.peek(asked.environ, state)
+    if found is not None:
+        found.is_run = False  # another hook may answer before its view does
+    return answer
+
+
+def _noting_that_it_runs(app: Flask, state: State) -> Callable[..., Any]:
+    """Wrap an app's ``dispatch_request``: a view that was claimed before it is run from here on."""
+    dispatch = app.dispatch_request
+
+    def run(*args: Any, **options: Any) -> Any:
+        found = exchange.peek(request.environ, state)
+        if found is not None:
+            found.is_run = True
+        return dispatch(*args, **options)
+
+    return run
 
 
 def _refuse_to_resume(state: State, asked: Request) -> None:
@@ -317,7 +335,8 @@ def _note(found: Exchange, response: Response) -> None:
     if found.made is None and not found.failed:
         refusal = found.refusal  # whatever the app makes of it on its way out, it is nobody's answer
         is_ours = refusal is not None and (found.refusal_left or response.status_code == refusal.code)
-        found.made = Made(response, response.status_code, not is_ours and is_kept(found.policy, response))
+        keeps = found.is_run and not is_ours and is_kept(found.policy, response)
+        found.made = Made(response, response.status_code, keeps)
 
 
 def _note_failure(_: Flask, exception: BaseException | None = None, **__: Any) -> None:

@@ -61,6 +61,7 @@ class Exchange:
     policy: Policy
     reference: Reference | None
     reading: Reading | None
+    is_run: bool = True  # by whoever opens it in its view; a hook may still answer in the place of another
     made: Made | None = None
     refusal: RequestRefused | None = None  # what a phase or effect has raised, if the view let it pass or may have
     refusal_left: bool = False  # it did; of a view without a decorator nobody knows
