@@ -12,7 +12,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import PoolProxiedConnection
 
-from flask_idempotency.errors import IdempotencyError, StoreUnavailable
+from flask_idempotency.errors import ConfigError, IdempotencyError, StoreUnavailable
 from flask_idempotency.http import exchange
 from flask_idempotency.joint import Face, Joint
 from flask_idempotency.state import Database, State, session_factory
@@ -173,6 +173,10 @@ def join(database: Database, store: TransactionalStore) -> None:
     """Let the sessions that an app makes from now on be joined to the work of a request."""
     store.watch(database.engine)
     factory = session_factory(database)
+    if factory.kw.get("twophase"):
+        raise ConfigError(
+            "Sessions with twophase=True prepare what they commit, and cannot share a transaction; drop it."
+        )
     if not issubclass(factory.class_, Joining):
         factory.class_ = type(factory.class_.__name__, (Joining, factory.class_), {})
 

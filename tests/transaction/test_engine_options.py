@@ -10,6 +10,7 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.orm import scoped_session, sessionmaker
 
 from flask_idempotency import Idempotency, idempotent, phase, scopes
+from flask_idempotency.errors import ConfigError
 from flask_idempotency.stores import open_store
 from tests.transaction.conftest import make_database
 
@@ -177,3 +178,10 @@ def test_an_engine_with_a_level_of_isolation_can_be_given_as_the_app_s_own(serve
 
     assert [answer.status_code for answer in answers] == [201, 201]
     assert orders() == ["repeatable read"]
+
+
+def test_sessions_that_commit_in_two_phases_are_refused_at_start(make_postgres_shop):
+    shop = make_postgres_shop(db=make_database(twophase=True))
+
+    with pytest.raises(ConfigError, match=r"^Sessions with twophase=True prepare what they commit"):
+        shop.begin()
