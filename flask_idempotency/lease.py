@@ -121,8 +121,7 @@ class Held:
     @cached_property
     def _recorded(self) -> list[Checkpoint]:
         """What earlier attempts have left behind, in the order in which they went."""
-        is_new = self.claim.point in (None, REQUEST)
-        found = [] if is_new else self.state.store.checkpoints(self.claim.id)
+        found = self.state.store.checkpoints(self.claim.id) if self.has_begun else []
         return [each for each in found if each.kind is not Kind.REQUEST]
 
     def arrive_at(self, name: str, kind: Kind) -> Checkpoint | None:
@@ -144,6 +143,11 @@ class Held:
             self._stop(f"{kind} {name!r} came where {found.kind} {found.name!r} was recorded")
         self._names.append(name)
         return found
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether this attempt or one before it has come to a checkpoint."""
+        return self.claim.point not in (None, REQUEST)
 
     def went_on(self) -> bool:
         """Say whether an earlier attempt has gone on from where this one is."""

@@ -26,6 +26,7 @@ from flask_idempotency.errors import (
     OutcomeUnknown,
     RequestInFlight,
     RequestRefused,
+    StoreUnavailable,
 )
 from flask_idempotency.http import exchange
 from flask_idempotency.lease import Held
@@ -188,6 +189,10 @@ def _held(verb: str) -> Iterator[Held]:
     except ClaimLost as error:
         held.lose()
         raise RequestInFlight(retry_after=1) from error  # it is answered like a duplicate when it is settled
+    except StoreUnavailable as refusal:
+        # Its words are that nothing was run, and that is true of a request only before its first checkpoint.
+        told = OutcomeUnknown(retry_after=refusal.retry_after) if held.has_begun else refusal
+        raise _dressed(found, told) from refusal.__cause__
     except RequestRefused as refusal:
         raise _dressed(found, refusal) from refusal.__cause__
 

@@ -90,6 +90,24 @@ def test_a_view_that_goes_on_behind_a_step_that_failed_is_told_to_decide_by_its_
     assert desk.notes == []
 
 
+@pytest.mark.parametrize("is_charged", [False, True])
+def test_nobody_is_told_that_nothing_was_run_once_something_was(make_postgres_desk, is_charged):
+    desk = make_postgres_desk(engine={"pool_size": 1, "max_overflow": 0, "pool_timeout": 0.1})
+
+    def view():
+        if is_charged:
+            effect("charge", Foreign().call)
+        with desk.engine.connect():  # the only one there is
+            phase("paid", lambda: add(desk, "paid"))
+
+    desk.serve(view)
+
+    answer = desk.send()
+
+    assert code_of(answer) == (503, "outcome-unknown" if is_charged else "store-unavailable")
+    assert ("Nothing was run" in answer.text) == (not is_charged)
+
+
 def test_a_view_may_answer_for_good_what_a_step_has_raised(desk):
     def view():
         try:
