@@ -21,6 +21,7 @@ from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection
 from flask_idempotency.core.checkpoint import Checkpoint
 from flask_idempotency.core.framing import frame
 from flask_idempotency.core.record import Asked, Busy, Claim, Record, Settled, Transaction
+from flask_idempotency.core.reference import reference_of
 from flask_idempotency.core.snapshot import Answer
 from flask_idempotency.errors import (
     ClaimLost,
@@ -194,6 +195,9 @@ class PostgresStore(SqlStore):
         except Error as error:
             if error.sqlstate not in ENDED_BY_APP:
                 raise self._refused(connection, error) from error
+            log.error(
+                "transaction_ended: the view of %s has committed by the driver's own means", reference_of(claim.id)
+            )
             replies = self._finish_alone(connection, record)
         if replies.warnings:
             log.error("outcome_unknown: the server gave up waiting for its standby")
@@ -201,7 +205,6 @@ class PostgresStore(SqlStore):
 
     def _finish_alone(self, connection: Connection[Any], record: Message) -> Replies:
         """Keep the answer of a view that has committed by the driver's own means: what it did stands, so only once."""
-        log.error("transaction_ended: a view has ended its transaction by the driver's own means; use the session's")
         try:
             connection.rollback()
             return converse(connection, [("BEGIN", {}), record, ("COMMIT", {})])
