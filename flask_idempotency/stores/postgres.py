@@ -57,6 +57,7 @@ _UNDO: Message = (f"ROLLBACK TO SAVEPOINT {KEPT}", {})
 # At COMMIT: of the connection, of operators and of the server itself. Whatever else the server reports there comes from
 # a deferred constraint or trigger, before the commit is written: a certain rollback.
 DOUBTFUL_STATES = ("08", "25", "3B", "53", "54", "55", "57", "58", "72", "F0", "XX")
+ENDED_BY_VIEW = "the view has ended its transaction by the driver's own means; nobody knows what of its work is there"
 ENDED_BY_APP = ("25P01", "3B001")  # there is no transaction, or another than the one that was begun
 WAITED_LONG_ENOUGH = ("55P03", "57014")  # our own bound, or the role's
 LOST_STATES = ("08", "57P", "25P03")  # connection exceptions; shutdowns and restarts; a transaction idle for too long
@@ -184,6 +185,9 @@ class PostgresStore(SqlStore):
         """Insert and commit in one round trip. Where a dead record is replaced, look first whether it still is one."""
         assert isinstance(claim.guard, Transaction), "a lease is completed, not finished"
         record, before = self._finished(claim, asked, answer, retention), [_UNDO] if undo else []
+        if connection.pgconn.transaction_status == TransactionStatus.IDLE:
+            self._leave_to_a_person(asked)
+            raise ClaimLost
         try:
             if claim.guard.replaces:
                 forget: Message = (self._statement("forget"), {"id": claim.id, "token": claim.guard.token})
@@ -193,23 +197,20 @@ class PostgresStore(SqlStore):
             else:
                 replies = close_with(connection, record, before)
         except Error as error:
-            if error.sqlstate not in ENDED_BY_APP:
-                raise self._refused(connection, error) from error
-            log.error(
-                "transaction_ended: the view of %s has committed by the driver's own means", reference_of(claim.id)
-            )
-            replies = self._finish_alone(connection, record)
+            if error.sqlstate in ENDED_BY_APP:
+                self._leave_to_a_person(asked)
+                raise ClaimLost from error
+            raise self._refused(connection, error) from error
         if replies.warnings:
             log.error("outcome_unknown: the server gave up waiting for its standby")
             raise OutcomeUnknown(retry_after=1)
 
-    def _finish_alone(self, connection: Connection[Any], record: Message) -> Replies:
-        """Keep the answer of a view that has committed by the driver's own means: what it did stands, so only once."""
-        try:
-            connection.rollback()
-            return converse(connection, [("BEGIN", {}), record, ("COMMIT", {})])
-        except Error as error:
-            raise self._refused(connection, error) from error
+    def _leave_to_a_person(self, asked: Asked) -> None:
+        """Quarantine a request whose view has ended the transaction itself: nobody knows what of its work is there."""
+        claim = self.claim(asked, DOUBT_TIMEOUT)
+        if isinstance(claim, Claim):
+            self.quarantine(claim, ENDED_BY_VIEW)
+            log.critical("quarantined: %s: %s", reference_of(asked.id), ENDED_BY_VIEW)
 
     def fence(
         self,

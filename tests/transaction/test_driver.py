@@ -5,8 +5,6 @@ from psycopg import sql
 from psycopg.rows import dict_row
 from sqlalchemy import event
 
-REPLAYED = "Idempotent-Replayed"
-
 
 def writes_raw(shop, note):
     """Write an order on the driver's own connection, as COPY and the like are done."""
@@ -47,26 +45,46 @@ def test_work_on_the_driver_s_own_connection_ends_as_the_session_ends_it(shop, a
     assert shop.notes == left
 
 
-@pytest.mark.parametrize("goes_on", [False, True])
-def test_what_a_view_has_committed_by_the_driver_s_own_means_is_done_once_and_told(make_postgres_shop, caplog, goes_on):
-    shop = make_postgres_shop()
+def commits(driver, session):
+    driver.commit()
+
+
+def commits_and_goes_on(driver, session):
+    driver.commit()
+    driver.execute("SELECT 1")
+
+
+def rolls_all_back(driver, session):
+    session.commit()
+    driver.rollback()
+
+
+def rolls_all_back_and_commits(driver, session):
+    driver.rollback()
+    session.commit()
+
+
+ENDS = [commits, commits_and_goes_on, rolls_all_back, rolls_all_back_and_commits]
+
+
+@pytest.mark.parametrize("end", ENDS, ids=lambda end: end.__name__)
+def test_a_transaction_that_a_view_ends_by_the_driver_s_own_means_is_left_to_a_person(make_postgres_shop, caplog, end):
+    shop, runs = make_postgres_shop(), []
     shop.begin()
 
     def view():
+        runs.append("ran")
         writes_raw(shop, "raw")
-        driver = shop.db.session.connection().connection.driver_connection
-        driver.commit()
-        if goes_on:
-            driver.execute("SELECT 1")
+        end(shop.db.session.connection().connection.driver_connection, shop.db.session)
         return "made", 201
 
     shop.serve(view)
 
     answers = [shop.send() for _ in range(2)]
 
-    assert [(answer.status_code, REPLAYED in answer.headers) for answer in answers] == [(201, False), (201, True)]
-    assert shop.notes == ["raw"]
-    assert "transaction_ended" in caplog.text
+    assert [(answer.status_code, answer.json["code"]) for answer in answers] == [(409, "quarantined")] * 2
+    assert (runs, shop.notes) == (["ran"], ["raw"] if end in (commits, commits_and_goes_on) else [])
+    assert "nobody knows what of its work is there" in caplog.text
     assert shop.engine.pool.checkedout() == 0
 
 
