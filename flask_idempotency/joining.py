@@ -7,7 +7,7 @@ from weakref import WeakKeyDictionary
 
 from flask import has_request_context, request
 from flask.globals import app_ctx
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Column, Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import PoolProxiedConnection
@@ -226,14 +226,16 @@ def has_changes(session: Session) -> bool:
 
 
 def expire(session: Session) -> None:
-    """Have a session read its objects again, as it does after a commit: another transaction begins, and they may have
-    changed since.
+    """Have a session read its objects' columns again: another transaction begins, and they may have changed since.
+
+    What was changed stays changed, and what the app has loaded with an object, in its own way, stays loaded.
     """
     if session.expire_on_commit:
         for state in session.identity_map.all_states():
             known = state.obj()
             if known is not None and not state.modified:
-                session.expire(known)
+                columns = (each for each in state.mapper.column_attrs if isinstance(each.columns[0], Column))
+                session.expire(known, [each.key for each in columns if each.key in state.dict])
 
 
 def known_session(database: Database) -> Session | None:

@@ -4,6 +4,7 @@ import pytest
 from flask_sqlalchemy.session import Session
 from sqlalchemy import create_engine, event, func, select, text
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.orm import contains_eager
 
 from flask_idempotency import effect, phase
 from flask_idempotency.errors import IdempotencyError
@@ -74,6 +75,24 @@ def test_what_another_has_changed_since_the_view_read_it_is_not_lost(make_postgr
 
     assert desk.send().status_code == 201
     assert desk.sql('SELECT visits FROM "user"') == [(6,)]
+
+
+def test_what_the_view_has_loaded_in_its_own_way_is_as_it_loaded_it(make_desk):
+    desk = make_desk()
+    desk.sql("INSERT INTO orders (id, note) VALUES (1, 'a cart')")
+    for number, item in enumerate(["chosen", "not chosen"], 1):
+        desk.sql(f"INSERT INTO line (id, order_id, item) VALUES ({number}, 1, '{item}')")
+    order, line = desk.db.Order, desk.db.Line
+
+    def view():
+        chosen = select(order).join(order.lines).filter(line.item == "chosen").options(contains_eager(order.lines))
+        cart = desk.db.session.scalars(chosen).unique().one()
+        desk.sql("UPDATE line SET item = 'changed' WHERE id = 1")
+        return phase("work", lambda: [each.item for each in cart.lines]), 201
+
+    desk.serve(view)
+
+    assert desk.send().json == ["changed"]
 
 
 def test_who_keeps_objects_over_a_commit_keeps_them_in_a_step_too(make_desk):

@@ -7,6 +7,7 @@ from flask import g, request
 from sqlalchemy import event
 
 from flask_idempotency import idempotent
+from tests.transaction.conftest import make_database
 
 
 def begin_by_hand(shop):
@@ -67,3 +68,23 @@ def test_what_a_hook_has_changed_and_not_flushed_is_kept(make_shop):
 
     assert shop.send().status_code == 201
     assert shop.rows()["user"] == [(1, "Ada", 1)]
+
+
+def test_what_a_hook_has_changed_of_an_object_s_parts_is_kept_too(make_shop):
+    db = make_database()
+    db.Order.lines.property.cascade = "all, delete-orphan"
+    shop = make_shop(db=db)
+
+    @shop.app.before_request
+    def change_lines():
+        order = shop.db.session.get(shop.db.Order, 1)
+        order.lines[0].item = "changed"
+        order.lines[0].order.lines.append(shop.db.Line(item="added"))
+
+    shop.begin()
+    shop.sql("INSERT INTO orders (id, note) VALUES (1, 'one')")
+    shop.sql("INSERT INTO line (id, order_id, item) VALUES (100, 1, 'first')")
+    shop.serve(idempotent(lambda: (shop.db.session.commit(), ("welcome", 201))[1]))
+
+    assert shop.send().status_code == 201
+    assert sorted(item for (item,) in shop.sql("SELECT item FROM line")) == ["added", "changed"]
