@@ -83,7 +83,7 @@ class Work:
         """Give the one connection to the session that has it, opened again if that has closed it; to others another."""
         has_it = (each for each, taken in self._sessions.items() if taken is self._connection)
         if engine is not self._connection.engine or next(has_it, session) is not session:
-            if _options_of(engine).keys() & cast(Any, engine.dialect).connection_characteristics:
+            if engine is not self._engine and any(map(engine.get_execution_options().get, _levels_of(engine))):
                 raise IdempotencyError(OWN_LEVEL)
             another = Connection(engine, connection=cast(Any, Face(self._joint)))
             another.commit()  # what a listener began on it: a session would take part in that, and could not commit
@@ -187,6 +187,12 @@ def _options_of(engine: Engine) -> dict[str, Any]:
     for each in maps.values():
         each.pop("_none", None)
     return {**engine.get_execution_options(), **maps}
+
+
+def _levels_of(engine: Engine) -> list[str]:
+    """Name the options that change how a transaction goes, such as isolation_level."""
+    known = cast(Any, engine.dialect).connection_characteristics
+    return [name for name, each in known.items() if each.transactional]
 
 
 def _face_of(connection: Connection) -> Any:

@@ -119,6 +119,24 @@ def test_two_tenants_in_one_request_are_refused_and_nothing_goes_to_the_wrong_on
     assert [notes_of(tenants, schema) for schema in ("one", "two", "public")] == [[], [], []]
 
 
+def test_options_that_change_nothing_about_a_transaction_are_no_reason_to_refuse_a_second_session(make_postgres_shop):
+    shop = make_postgres_shop(engine={"execution_options": {"logging_token": "shop"}})
+    shop.begin()
+
+    @idempotent
+    def view():
+        add(shop)
+        with shop.db.session.session_factory() as other:
+            count = other.query(shop.db.Order).count()
+        shop.db.session.commit()
+        return {"seen": count}, 201
+
+    shop.serve(view)
+
+    assert shop.send().status_code == 201
+    assert shop.notes == ["one"]
+
+
 # -- a level of isolation ----------------------------------------------------------------------------------------------
 
 
