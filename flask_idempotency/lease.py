@@ -25,7 +25,6 @@ from flask_idempotency.errors import (
     CheckpointUnknown,
     ClaimLost,
     IdempotencyError,
-    NoEffect,
     OutcomeUnknown,
     Quarantined,
     RequestInFlight,
@@ -158,21 +157,21 @@ class Held:
         return Checkpoint(name, kind, position=len(self._names))
 
     @contextmanager
-    def busy_with(self, what: str) -> Iterator[None]:
+    def busy_with(self, what: str, recorded: type[Exception] | tuple[()] = ()) -> Iterator[None]:
         """Be in a phase or effect, in which there can be no other. What it raises is its end, unless it is recorded."""
         self._busy = what
         try:
             yield
-        except NoEffect:
+        except recorded:
             raise
-        except Exception as error:
+        except BaseException as error:
             self._failed = what, error
             raise
         finally:
             self._busy = None
 
-    def _refuse_to_go_on(self, what: str, error: Exception) -> NoReturn:
-        if isinstance(error, (RequestRefused, ClaimLost)):
+    def _refuse_to_go_on(self, what: str, error: BaseException) -> NoReturn:
+        if isinstance(error, (RequestRefused, ClaimLost)) or not isinstance(error, Exception):
             raise error
         raise IdempotencyError(
             f"{what} has failed, and after a crash nobody could resume what is done behind it; return what it has found"

@@ -77,7 +77,7 @@ def effect(
             return load_result(found.result)
         if found is not None and found.state is Progress.VOID and held.went_on():
             raise NoEffect(load_result(found.result))  # the view made something of it then, and goes the same way now
-        with held.busy_with(f"effect {name!r}"):
+        with held.busy_with(f"effect {name!r}", recorded=NoEffect):
             _raise(let_session_go(held.state))
             if found is not None and found.state is Progress.SENT:
                 return _go_on(held, found, call, query, terms)

@@ -4,7 +4,7 @@ import pytest
 
 from flask_idempotency import effect, phase
 from flask_idempotency.core.lifecycle import State
-from flask_idempotency.errors import NeedsPerson
+from flask_idempotency.errors import NeedsPerson, NoEffect
 from tests.phases.foreign import DONE, Foreign, Trouble, code_of
 
 
@@ -66,6 +66,54 @@ def test_a_view_that_catches_what_a_person_must_settle_cannot_go_on_either(desk)
 
     assert [code_of(answer) for answer in answers] == [(409, "quarantined")] * 2
     assert backup.keys == []
+
+
+class Stop(BaseException):
+    """What ends a worker, or a greenlet that took too long."""
+
+
+@pytest.mark.parametrize("stop", [SystemExit, Stop])
+def test_a_view_that_is_stopped_in_a_call_cancels_nothing_on_its_way_out(desk, stop):
+    foreign = Foreign(stop())
+
+    def view():
+        result = None
+        try:
+            result = effect("charge", foreign.call)
+        finally:
+            if result is None:
+                phase("cancelled", lambda: add(desk, "cancelled"))
+        phase("paid", lambda: add(desk, "paid"))
+        return {"result": result}, 201
+
+    desk.serve(view)
+
+    with pytest.raises(stop):
+        desk.send()
+    left = desk.tables.progress()
+    retried = desk.send()
+
+    assert left == ["charge sent 1"]
+    assert (retried.status_code, desk.notes) == (201, ["paid"])
+
+
+def test_a_step_that_says_that_nothing_happened_has_failed_like_any_other(desk):
+    def refuse():
+        raise NoEffect("out of stock")
+
+    def view():
+        try:
+            phase("reserve", refuse)
+        except NoEffect:
+            phase("waitlist", lambda: add(desk, "waits"))
+        return "made", 201
+
+    desk.serve(view)
+
+    answer = desk.send()
+
+    assert answer.status_code == 503
+    assert (desk.notes, desk.tables.progress()) == ([], [])
 
 
 def test_a_view_that_goes_on_behind_a_step_that_failed_is_told_to_decide_by_its_result(desk, caplog):
