@@ -29,7 +29,7 @@ from flask_idempotency.errors import (
     WorkRefused,
 )
 from flask_idempotency.http import exchange, problem
-from flask_idempotency.http.capture import is_kept, is_spoilt, mark_first, restore, take_down, with_fresh_headers
+from flask_idempotency.http.capture import has_failed, is_kept, mark_first, restore, take_down, with_fresh_headers
 from flask_idempotency.http.exchange import Attempt, Exchange, Made
 from flask_idempotency.http.forms import idempotency_field
 from flask_idempotency.http.reading import Reading, may_have_key, read
@@ -106,7 +106,7 @@ class Idempotency:
         app.url_value_preprocessor(partial(_listen, state))
         app.before_request(partial(_open_undecorated, state))
         app.after_request(partial(_settle, app, state))
-        app.dispatch_request = _noting_that_it_runs(app, state)  # type: ignore[method-assign]  # there is no hook there
+        app.preprocess_request = _minding_hooks(app, state)  # type: ignore[method-assign]  # there is no hook for hooks
         got_request_exception.connect(_note_failure, app)
         app.wsgi_app = _with_safety_net(app)  # type: ignore[assignment, method-assign]  # the documented way
         app.jinja_env.globals["idempotency_field"] = idempotency_field
@@ -249,22 +249,23 @@ def _open_undecorated(state: State) -> Response | None:
         return None
     if state.options_of(endpoint, asked.method) is not None:
         return None  # it opens where its decorator stands, or not at all
-    answer = _open(state, asked, DEFAULT)
-    found = exchange.peek(asked.environ, state)
-    if found is not None:
-        found.is_run = False  # another hook may answer before its view does
-    return answer
+    return _open(state, asked, DEFAULT)
 
 
-def _noting_that_it_runs(app: Flask, state: State) -> Callable[..., Any]:
-    """Wrap an app's ``dispatch_request``: a view that was claimed before it is run from here on."""
-    dispatch = app.dispatch_request
+def _minding_hooks(app: Flask, state: State) -> Callable[..., Any]:
+    """Wrap an app's ``preprocess_request``: if another hook answers or raises behind a claim, its view does not run."""
+    preprocess = app.preprocess_request
 
     def run(*args: Any, **options: Any) -> Any:
-        found = exchange.peek(request.environ, state)
-        if found is not None:
-            found.is_run = True
-        return dispatch(*args, **options)
+        is_answered = True
+        try:
+            answer = preprocess(*args, **options)
+            is_answered = answer is not None
+            return answer
+        finally:
+            found = exchange.peek(request.environ, state) if is_answered else None
+            if found is not None:
+                found.is_hooks_own = True
 
     return run
 
@@ -335,7 +336,11 @@ def _note(found: Exchange, response: Response) -> None:
     if found.made is None and not found.failed:
         refusal = found.refusal  # whatever the app makes of it on its way out, it is nobody's answer
         is_ours = refusal is not None and (found.refusal_left or response.status_code == refusal.code)
-        keeps = found.is_run and not is_ours and is_kept(found.policy, response)
+        keeps = not is_ours and is_kept(found.policy, response)
+        if found.attempt is not None:
+            if found.is_hooks_own and response.status_code >= 300 and not found.attempt.has_committed:
+                keeps = False  # a refusal by a hook that has done nothing
+            found.attempt.note_end()
         found.made = Made(response, response.status_code, keeps)
 
 
@@ -416,7 +421,7 @@ def _conclude(app: Flask, state: State, found: Exchange, attempt: Attempt, sent:
     answer stands, or whatever else keeps this one from being given.
     """
     policy, made = found.policy, found.made
-    if made is None or not made.is_kept or (is_spoilt(policy, made, sent) and not attempt.stands(sent)):
+    if made is None or not made.is_kept or (has_failed(policy, made, sent) and not attempt.stands()):
         attempt.release()
         return
     answer = take_down(policy, made, sent, state.settings.max_body)

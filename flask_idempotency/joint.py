@@ -21,7 +21,7 @@ class Joint:
 
     def __init__(self, pooled: PoolProxiedConnection, keep: Callable[[], None], undo: Callable[[], None]) -> None:
         self.pooled, self._keep, self._undo = pooled, keep, undo
-        self.has_kept = False  # something was committed
+        self.commits = 0  # how often something was committed
         self.ignores_begin = False  # the app begins by hand, where its driver does not
         self._to_keep = False  # something was committed, and has no savepoint yet
         self.to_undo = False  # something was rolled back, and is not undone yet
@@ -33,8 +33,8 @@ class Joint:
 
     @property
     def is_settled(self) -> bool:
-        """Whether something was committed, and nothing was written or undone since."""
-        return self.has_kept and not self.to_undo and not any(face.has_written for face in self._at_work)
+        """Whether nothing was written, or undone, that was not committed."""
+        return not self.to_undo and not any(face.has_written for face in self._at_work)
 
     def is_at_work(self, face: "Face") -> bool:
         """Say whether something was done through this face since the last commit or rollback."""
@@ -74,7 +74,8 @@ class Joint:
         """Keep what was done, by whomever."""
         if face in self._at_work:
             self._at_work.clear()
-            self._to_keep = self.has_kept = True
+            self._to_keep = True
+            self.commits += 1
 
     def rollback(self, face: "Face") -> None:
         """Undo what was done through this face since the last commit."""

@@ -11,7 +11,7 @@ from functools import cached_property
 from time import monotonic
 from typing import NoReturn
 
-from flask import Response, request
+from flask import request
 
 from flask_idempotency import signals
 from flask_idempotency.core.checkpoint import REQUEST, Checkpoint, Kind, check_name
@@ -89,11 +89,19 @@ class Held:
         self.mistake: IdempotencyError | None = None  # what the last call did that it must not do
         self._names: list[str] = []  # of the phases and effects that the view has come to
         self._busy: str | None = None  # the one that it is in
-        self._failed: tuple[str, Exception] | None = None  # the one that ended in an exception; nothing comes behind it
+        self._failed: tuple[str, BaseException] | None = None  # the one that has raised; nothing comes behind it
         self._is_lost = self._is_quarantined = False
         self._leaves_lease = False
 
-    def stands(self, sent: Response | None) -> bool:
+    @property
+    def has_committed(self) -> bool:
+        """Whether something would be undone: no, what was committed stays."""
+        return False
+
+    def note_end(self) -> None:
+        """Do nothing: what is left uncommitted is not ours to undo."""
+
+    def stands(self) -> bool:
         """Say yes: nothing that was committed can be taken back."""
         return True
 

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import cast
 
-from flask import Response
 from sqlalchemy import Connection
 from sqlalchemy.orm import Session
 
@@ -20,7 +19,7 @@ from flask_idempotency.core.reference import reference_of
 from flask_idempotency.core.snapshot import Answer, NotKept
 from flask_idempotency.errors import ClaimLost, IdempotencyError, OutcomeUnknown, StoreUnavailable
 from flask_idempotency.http.reading import Reading
-from flask_idempotency.joining import Work, expire, give_back, has_changes, open_session, take_connection
+from flask_idempotency.joining import Work, expire, give_back, has_changes, known_session, open_session, take_connection
 from flask_idempotency.policy import Policy
 from flask_idempotency.state import State
 from flask_idempotency.stores import TransactionalStore
@@ -101,6 +100,7 @@ class Entered(Work):
         super().__init__(state, connection)
         self.claim = claim
         self._policy, self._asked = policy, asked
+        self._left: int | None = None  # how often was committed before what the view has left uncommitted
         assert isinstance(claim.guard, Transaction), "this guard gives no other"
         if claim.guard.has_past:
             self._joint.begin(self._face)
@@ -114,12 +114,24 @@ class Entered(Work):
         """The attempt is its own work."""
         return self
 
-    def stands(self, sent: Response | None) -> bool:
-        """Say whether the view has committed all that it did: if a hook was to do that, and has failed, it has not.
+    @property
+    def has_committed(self) -> bool:
+        """Whether the view, or a hook, has committed something."""
+        return self._joint.commits > 0
 
-        Nor if a hook has answered that it failed: it may have rolled back what was never flushed.
-        """
-        return sent is None and self._joint.is_settled and not any(map(has_changes, self._sessions))
+    def note_end(self) -> None:
+        """Remember whether something is left to be committed, by a hook perhaps; later it may have been dropped."""
+        self._left = None if self._is_settled() else self._joint.commits
+
+    def stands(self) -> bool:
+        """Say whether all that the view did was committed, by itself or by a hook."""
+        return self._is_settled() and (self._left is None or self._joint.commits > self._left)
+
+    def _is_settled(self) -> bool:
+        """Say whether nothing is left to be committed, nor to be flushed: that may be by a session that never asked."""
+        session = known_session(self._state.database)
+        sessions = {*self._sessions, *([] if session is None else [session])}
+        return self._joint.is_settled and not any(map(has_changes, sessions))
 
     def begin(self) -> None:
         """Tell of it."""
@@ -135,7 +147,7 @@ class Entered(Work):
     def _has_only_past(self) -> bool:
         """Say whether something was written before the claim, by a hook perhaps, and nothing was committed since."""
         assert isinstance(self.claim.guard, Transaction), "this guard gives no other"
-        return self.claim.guard.has_past and not self._joint.has_kept
+        return self.claim.guard.has_past and not self._joint.commits
 
     def _start_anew(self) -> None:
         """Undo what was done before the claim too. Raises ClaimLost if somebody comes between."""

@@ -87,15 +87,15 @@ def is_kept(policy: Policy, response: Response) -> bool:
         return is_final(response.status_code)
 
 
-def is_spoilt(policy: Policy, made: Made, sent: Response | None) -> bool:
-    """Say whether other hooks have failed, or turned an answer into one that is not kept."""
-    return sent is None or not (sent.status_code == made.status or is_kept(policy, sent))
+def has_failed(policy: Policy, made: Made, sent: Response | None) -> bool:
+    """Say whether another hook has failed after the view: by raising, or by sending a failure."""
+    return sent is None or (_is_spoilt(policy, made, sent) and not is_final(sent.status_code))
 
 
 def take_down(policy: Policy, made: Made, sent: Response | None, limit: int) -> Answer:
     """Take an answer down as it is sent, or if other hooks have spoilt it, as the view made it."""
     for response in (sent, made.response):
-        if response is None or is_spoilt(policy, made, response):
+        if response is None or _is_spoilt(policy, made, response):
             continue
         try:
             return capture(response, limit)
@@ -103,6 +103,10 @@ def take_down(policy: Policy, made: Made, sent: Response | None, limit: int) -> 
             log.exception("an answer could not be read; it is finished without its body")
             break  # what has been read of it cannot be read again
     return NotKept(made.status)
+
+
+def _is_spoilt(policy: Policy, made: Made, sent: Response) -> bool:
+    return sent.status_code != made.status and not is_kept(policy, sent)
 
 
 def restore(snapshot: Snapshot, request: Request, reference: str, response: Response) -> Response:

@@ -36,8 +36,15 @@ class Attempt(Protocol):
     def work(self) -> object:
         """The transaction that the app's sessions take part in now, if there is one."""
 
-    def stands(self, sent: Response | None) -> bool:
-        """Say whether what the view did stands though a hook has raised after it, or sends a failure in its place."""
+    @property
+    def has_committed(self) -> bool:
+        """Whether something was committed that would be undone by a release."""
+
+    def note_end(self) -> None:
+        """Remember what the view has left to be committed when it answered."""
+
+    def stands(self) -> bool:
+        """Say whether what the view did stands though a hook has failed after it."""
 
     def begin(self) -> None:
         """Look after the claim while the view runs."""
@@ -61,7 +68,7 @@ class Exchange:
     policy: Policy
     reference: Reference | None
     reading: Reading | None
-    is_run: bool = True  # by whoever opens it in its view; a hook may still answer in the place of another
+    is_hooks_own: bool = False  # the answer: a hook has given it in the place of the view
     made: Made | None = None
     refusal: RequestRefused | None = None  # what a phase or effect has raised, if the view let it pass or may have
     refusal_left: bool = False  # it did; of a view without a decorator nobody knows

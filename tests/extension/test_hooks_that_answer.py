@@ -1,7 +1,7 @@
 """A hook that answers in the place of a view, after the claim: its answer is its own, and the next request is run."""
 
 import pytest
-from flask import Blueprint, abort, redirect
+from flask import Blueprint, abort, redirect, request
 
 from tests.apps.shop import REPLAYED
 
@@ -45,6 +45,24 @@ def test_the_answer_of_a_hook_is_not_kept_as_that_of_a_view_that_never_ran(shop,
     assert first.status_code in (302, 400, 403)
     assert (second.status_code, REPLAYED in second.headers) == (201, False)
     assert (third.status_code, REPLAYED in third.headers) == (201, True)
+    assert shop.n == 1
+
+
+def test_a_success_that_a_hook_gives_in_the_place_of_a_view_is_kept(shop):
+    shop.app.before_request(lambda: shop.run())
+
+    answers = [shop.send("/plain") for _ in range(2)]
+
+    assert [(answer.status_code, REPLAYED in answer.headers) for answer in answers] == [(201, False), (201, True)]
+    assert shop.n == 1
+
+
+def test_an_app_may_dispatch_in_its_own_way_as_some_extensions_make_it(shop):
+    shop.app.dispatch_request = lambda *_: shop.app.view_functions[request.endpoint]()
+
+    answers = [shop.send("/plain") for _ in range(2)]
+
+    assert [(answer.status_code, REPLAYED in answer.headers) for answer in answers] == [(201, False), (201, True)]
     assert shop.n == 1
 
 

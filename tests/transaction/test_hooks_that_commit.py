@@ -109,6 +109,24 @@ def test_what_a_hook_was_to_commit_and_did_not_is_not_answered_as_done(make_shop
     assert shop.rows()["user"] in ([(1, "Ada", 0)], [(1, "Ada", 1)])
 
 
+@pytest.mark.parametrize("status", [201, 400])
+def test_what_a_hook_has_committed_before_it_answers_in_the_place_of_the_view_is_kept(make_shop, status):
+    shop = make_shop()
+    shop.begin()
+    shop.serve(lambda: ("never", 201))
+
+    @shop.app.before_request
+    def answer():
+        adds(shop)
+        shop.db.session.commit()
+        return "by a hook", status
+
+    answers = [shop.send() for _ in range(2)]
+
+    assert [answer.status_code for answer in answers] == [status] * 2
+    assert shop.notes == ["one"]
+
+
 def test_what_the_view_has_committed_itself_stands_whatever_a_hook_raises(make_shop):
     shop = make_shop()
     shop.begin()
@@ -119,6 +137,56 @@ def test_what_the_view_has_committed_itself_stands_whatever_a_hook_raises(make_s
 
     assert (first.status_code, second.status_code) == (500, 201)
     assert second.headers[REPLAYED] == "true"
+    assert shop.notes == ["one"]
+
+
+def test_what_a_view_did_elsewhere_is_not_done_again_because_a_hook_raises(make_shop):
+    shop, sent = make_shop(), []
+    shop.begin()
+    shop.app.after_request(Hook(shop, raises_before_its_commit))
+    shop.serve(idempotent(lambda: (sent.append("a letter"), ("made", 201))[1]))
+
+    first, second = shop.send(), shop.send()
+
+    assert (first.status_code, second.status_code) == (500, 201)
+    assert second.headers[REPLAYED] == "true"
+    assert sent == ["a letter"]
+
+
+def test_what_was_left_to_a_hook_is_missed_though_the_session_was_emptied_meanwhile(make_shop):
+    shop, troubles = make_shop(), [Trouble, Trouble]
+    shop.begin()
+    shop.serve(idempotent(lambda: (commits_another_thing_first(shop), ("made", 201))[1]))
+
+    @shop.app.after_request
+    def fail(response):
+        if troubles:
+            raise troubles.pop()  # also when Flask runs the hooks again, over the page that it makes of the first
+        shop.db.session.commit()
+        return response
+
+    shop.send()
+    left = shop.notes, shop.records
+    second = shop.send()
+
+    assert left == ([], 0)
+    assert (second.status_code, REPLAYED in second.headers) == (201, False)
+    assert shop.notes == ["one"]
+
+
+def test_an_answer_that_goes_out_as_a_success_is_never_undone_for_being_another_than_is_kept(make_shop):
+    shop = make_shop()
+    shop.begin()
+    shop.serve(idempotent(keep={201})(lambda: (adds(shop), shop.db.session.commit(), ("made", 201))[2]))
+
+    @shop.app.after_request
+    def wrap(response):
+        response.status_code = 200
+        return response
+
+    answer = shop.send()
+
+    assert answer.status_code == 200
     assert shop.notes == ["one"]
 
 
