@@ -14,7 +14,7 @@ import pytest
 
 from tests.apps import checkout
 from tests.fixtures.gateway import Gateway
-from tests.fixtures.lines import DIED, LIVED, PACKAGE, Lines, contents, in_child, stretches
+from tests.fixtures.lines import LIVED, PACKAGE, Lines, contents, die_at, in_child, stretches
 from tests.phases.faults import NOTHING, ONE, Books, Shop, is_first, is_replay, make_tables, opened
 
 VIEW = checkout.__file__
@@ -91,13 +91,7 @@ class Trial:
     def die_at(self, position: int) -> str | None:
         """Die there, and retry as a client would; say in which state the record was left."""
         key = f"died-{position}"
-
-        def act() -> None:
-            with Lines(VIEW, position, lambda: os._exit(DIED)):
-                self._mortal.order(key)
-
-        code, told = in_child(act)
-        assert code == DIED, told
+        die_at(VIEW, position, lambda: self._mortal.order(key))
         left = self.books.of(key)
         assert max(left.orders, left.payments, left.receipts, left.charges) <= 1
         assert left.state != "finished" or left == ONE

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.apps import orders
-from tests.fixtures.lines import DIED, LIVED, PACKAGE, Lines, contents, in_child, stretches
+from tests.fixtures.lines import LIVED, PACKAGE, Lines, contents, die_at, in_child, stretches
 from tests.transaction.faults import ONE, Books, Shop, is_first, is_replay, make_tables, opened
 
 VIEW = orders.__file__
@@ -51,13 +51,7 @@ class Trial:
     def die_at(self, position: int) -> bool:
         """Die there, and retry as a client would."""
         key = f"died-{position}"
-
-        def act() -> None:
-            with Lines(VIEW, position, lambda: os._exit(DIED)):
-                self._mortal.order(key)
-
-        code, told = in_child(act)
-        assert code == DIED, told
+        die_at(VIEW, position, lambda: self._mortal.order(key))
         return self._retry(key)
 
     def raise_at(self, position: int, error: type[BaseException]) -> bool:
