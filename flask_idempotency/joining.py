@@ -241,7 +241,8 @@ def expire(session: Session) -> None:
             known = state.obj()
             if known is not None and not state.modified:
                 columns = (each for each in state.mapper.column_attrs if isinstance(each.columns[0], Column))
-                session.expire(known, [each.key for each in columns if each.key in state.dict])
+                if loaded := [each.key for each in columns if each.key in state.dict]:
+                    session.expire(known, loaded)  # without names it would go on to all that belongs to it
 
 
 def known_session(database: Database) -> Session | None:

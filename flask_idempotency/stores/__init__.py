@@ -144,8 +144,9 @@ class TransactionalStore(Store, Protocol):
         """Add the finished record and commit, after an ``undo`` if one is due. Retention counts from here.
 
         Raises, after which nothing of the work is left: ClaimLost if there is a record by somebody else,
-        StoreUnavailable if it could be tried again, WorkRefused if the database will not commit it. Raises
-        OutcomeUnknown if it cannot be told; then ``look_again`` can.
+        StoreUnavailable if it could be tried again, WorkRefused if the database will not commit it. Raises ClaimLost
+        too where the app has ended the transaction by itself, and the record was left to a person; and OutcomeUnknown
+        if it cannot be told, and ``look_again`` can.
         """
 
     def fence(
