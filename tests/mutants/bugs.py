@@ -41,7 +41,7 @@ class Nobody:
         """Make a checkpoint that nobody will write."""
         return Checkpoint(name, kind, position=1)
 
-    def busy_with(self, what: str) -> AbstractContextManager[None]:
+    def busy_with(self, what: str, recorded: object = ()) -> AbstractContextManager[None]:
         """Be in a phase or effect."""
         return nullcontext()
 
