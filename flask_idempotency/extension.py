@@ -1,8 +1,7 @@
 """The story of a request: opened, run or answered at once, settled, and in the worst case abandoned."""
 
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from datetime import timedelta
 from functools import partial, wraps
 from inspect import isclass, iscoroutinefunction
@@ -156,7 +155,7 @@ def idempotent(view: Any = None, /, **given: Any) -> Any:
                 answer = _open(current_state(), _this_request(), options)
                 if answer is not None:
                     return answer
-                with _minding_what_leaves():
+                with _MindingWhatLeaves():
                     return await cast(Awaitable[Any], view(*args, **kwargs))
 
         else:
@@ -166,7 +165,7 @@ def idempotent(view: Any = None, /, **given: Any) -> Any:
                 answer = _open(current_state(), _this_request(), options)
                 if answer is not None:
                     return answer
-                with _minding_what_leaves():
+                with _MindingWhatLeaves():
                     return view(*args, **kwargs)
 
         setattr(protected, MARK, options)
@@ -175,16 +174,13 @@ def idempotent(view: Any = None, /, **given: Any) -> Any:
     return decorate if view is None else decorate(view)
 
 
-@contextmanager
-def _minding_what_leaves() -> Iterator[None]:
-    """Know whether a refusal that a phase or effect has raised leaves the view; if not, it made something of it."""
-    left: BaseException | None = None
-    try:
-        yield
-    except BaseException as error:
-        left = error
-        raise
-    finally:
+class _MindingWhatLeaves:
+    """Knows whether a refusal that a phase or effect has raised leaves the view; if not, it made something of it."""
+
+    def __enter__(self) -> None:
+        """Let the view begin."""
+
+    def __exit__(self, _: object, left: BaseException | None, __: object) -> None:
         found = exchange.peek(request.environ, current_state())
         if found is not None and found.refusal is not None:
             found.refusal_left = left is found.refusal

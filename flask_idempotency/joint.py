@@ -34,7 +34,7 @@ class Joint:
     @property
     def is_settled(self) -> bool:
         """Whether nothing was written, or undone, that was not committed."""
-        return not self.to_undo and not any(face.has_written for face in self._at_work)
+        return not (self.to_undo or (self._at_work and any(face.has_written for face in self._at_work)))
 
     def is_at_work(self, face: "Face") -> bool:
         """Say whether something was done through this face since the last commit or rollback."""

@@ -129,9 +129,13 @@ class Entered(Work):
 
     def _is_settled(self) -> bool:
         """Say whether nothing is left to be committed, nor to be flushed: that may be by a session that never asked."""
+        if not self._joint.is_settled:
+            return False
         session = known_session(self._state.database)
-        sessions = {*self._sessions, *([] if session is None else [session])}
-        return self._joint.is_settled and not any(map(has_changes, sessions))
+        if session is not None and has_changes(session):
+            return False
+        is_only_one = len(self._sessions) == 1 and session in self._sessions
+        return is_only_one or not any(map(has_changes, self._sessions))
 
     def begin(self) -> None:
         """Tell of it."""
