@@ -29,7 +29,7 @@ from flask_idempotency.errors import (
 )
 from flask_idempotency.http import exchange, problem
 from flask_idempotency.http.capture import has_failed, is_kept, mark_first, restore, take_down, with_fresh_headers
-from flask_idempotency.http.exchange import Attempt, Exchange, Made
+from flask_idempotency.http.exchange import Attempt, Exchange, Made, Restored
 from flask_idempotency.http.forms import idempotency_field
 from flask_idempotency.http.reading import Reading, may_have_key, read
 from flask_idempotency.http.resuming import RESUMED
@@ -305,11 +305,14 @@ def _open(state: State, asked: Request, options: Options) -> Response | None:
         course = Refuse(error)
         if error.reference is not None:
             known = Reference(error.reference)
-    exchange.put(asked.environ, Exchange(state, course, policy, known, reading))
+    found = Exchange(state, course, policy, known, reading)
+    exchange.put(asked.environ, found)
     match course:
         case Replay(snapshot):
             signals.tell(signals.replayed, reference=known, status=snapshot.status)
-            return restore(snapshot, asked, str(known), current_app.response_class())
+            response = restore(snapshot, asked, str(known), current_app.response_class())
+            found.restored = Restored(response)
+            return response
         case Refuse(refusal):
             raise dress(state, refusal, known)
         case attempt:
@@ -352,7 +355,9 @@ def _settle(app: Flask, state: State, response: Response) -> Response:
     match exchange.pop(request.environ, state):
         case None:
             pass
-        case Exchange(course=Replay(snapshot), reference=str(known), failed=False):
+        case Exchange(course=Replay(snapshot), reference=str(known), restored=restored, failed=False):
+            if restored is not None and restored.is_intact(response):
+                return response
             return restore(snapshot, request, known, response)  # the other hooks have been over it
         case Exchange(course=Refuse(refusal), failed=False):
             return _mark_refusal(state, refusal, response)

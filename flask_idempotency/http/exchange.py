@@ -29,6 +29,22 @@ class Made:
     is_kept: bool
 
 
+class Restored:
+    """An answer that was laid over a response, to be laid over it again unless it is still as it was."""
+
+    __slots__ = ("_body", "_headers", "_response", "_status")
+
+    def __init__(self, response: Response) -> None:
+        self._response, self._status = response, response.status
+        self._headers, self._body = list(response.headers), [response.get_data()]
+
+    def is_intact(self, response: Response) -> bool:
+        """Say whether no hook has touched it."""
+        if response is not self._response or response.response != self._body:
+            return False
+        return response.status == self._status and list(response.headers) == self._headers
+
+
 class Attempt(Protocol):
     """A run under a claim, held by one of the guards. It ends by one of the last two, once."""
 
@@ -70,6 +86,7 @@ class Exchange:
     reading: Reading | None
     is_hooks_own: bool = False  # the answer: a hook has given it in the place of the view
     made: Made | None = None
+    restored: Restored | None = None  # what a replay has been given already
     refusal: RequestRefused | None = None  # what a phase or effect has raised, if the view let it pass or may have
     refusal_left: bool = False  # it did; of a view without a decorator nobody knows
     failed: bool = False  # an exception nobody handled; what Flask makes of it is nobody's answer

@@ -195,3 +195,52 @@ def test_teardown_functions_run_on_replays_too(shop):
     shop.send()
 
     assert seen == [(None, True), (None, None)]
+
+
+def changes_the_status(response):
+    response.status_code = 299
+
+
+def changes_a_header(response):
+    response.headers["Location"] = "/elsewhere"
+
+
+def drops_a_header(response):
+    del response.headers["Idempotent-Replayed"]
+
+
+def changes_the_body(response):
+    response.set_data(b"another")
+
+
+def changes_a_piece_of_the_body(response):
+    response.response[0] = b"another"
+
+
+def adds_a_piece_to_the_body(response):
+    response.response.append(b"more")
+
+
+TOUCHES = [
+    changes_the_status,
+    changes_a_header,
+    drops_a_header,
+    changes_the_body,
+    changes_a_piece_of_the_body,
+    adds_a_piece_to_the_body,
+]
+
+
+@pytest.mark.parametrize("touch", TOUCHES, ids=lambda touch: touch.__name__)
+def test_whatever_a_hook_touches_of_a_replay_is_put_back(shop, touch):
+    first = shop.send()
+    shop.app.after_request_funcs[None].append(lambda response: (touch(response), response)[1])
+
+    second = shop.send()
+
+    assert (second.status, second.data, second.headers["Location"]) == (
+        first.status,
+        first.data,
+        first.headers["Location"],
+    )
+    assert second.headers[REPLAYED] == "true"
