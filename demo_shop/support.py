@@ -82,10 +82,10 @@ def waiting_for_a_person(most: int = 20) -> list[Found]:
 
 def look_up(said: str) -> Found:
     """Gather what the record, the shop and the gateway know of a reference, or of an order by its number."""
-    is_number = said.startswith("T-")
-    by = Order.number if is_number else Order.reference
+    by, reference = (Order.number, None) if said.startswith("T-") else (Order.reference, said)
     order = db.session.scalar(select(Order).where(by == said).order_by(Order.id).limit(1))
-    reference = said if not is_number else order.reference if order else None
+    if order is not None:
+        reference = order.reference
     record, notes = None, list[Attempt]()
     if reference is not None:
         record = next(iter(records().browse(reference=reference)), None)  # type: ignore[arg-type]  # a text in its form
