@@ -3,8 +3,8 @@
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from datetime import timedelta
-from functools import partial, wraps
-from inspect import isclass, iscoroutinefunction
+from functools import partial, update_wrapper, wraps
+from inspect import isclass, iscoroutinefunction, ismethod
 from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
 from flask import Flask, Request, Response, after_this_request, current_app, got_request_exception, request
@@ -56,6 +56,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("flask_idempotency")
 View = TypeVar("View", bound=Callable[..., Any])
+
+_TWICE = "A view has one decorator of ours, @idempotent or @exempt: remove one of them."
 
 
 class Idempotency:
@@ -141,13 +143,13 @@ def idempotent(view: Any = None, /, **given: Any) -> Any:
     """Protect a view where this decorator stands: put it below ``@login_required``, and a replay is authorised like a
     first run. What is left out is as the app's settings say.
     """
-    options = make_options(**given)
+    options = make_options(**given) if given else DEFAULT
 
     def decorate(view: Any) -> Any:
         if not callable(view) or isclass(view):
             raise ConfigError("@idempotent decorates a function; a class-based view has decorators = [idempotent].")
         if getattr(view, MARK, None) is not None:
-            raise ConfigError("A view is decorated with @idempotent or @exempt, and once; take one of them away.")
+            raise ConfigError(_TWICE)
         if iscoroutinefunction(view):
 
             @wraps(view)
@@ -171,6 +173,7 @@ def idempotent(view: Any = None, /, **given: Any) -> Any:
         setattr(protected, MARK, options)
         return protected
 
+    setattr(decorate, MARK, options)
     return decorate if view is None else decorate(view)
 
 
@@ -191,9 +194,16 @@ class _MindingWhatLeaves:
 def exempt(view: View) -> View:
     """Leave a view alone: its requests run as if the extension were not there."""
     if isinstance(getattr(view, MARK, None), Options):
-        raise ConfigError("A view is decorated with @idempotent or @exempt, and once; take one of them away.")
+        raise ConfigError(_TWICE)
+    if ismethod(view):
+        view = cast(View, update_wrapper(partial(view), view))  # a bound method has no attributes of its own
     setattr(view, MARK, EXEMPT)
     return view
+
+
+# The decorators carry what they would mark a view with: a class may apply them only when it serves a request.
+setattr(idempotent, MARK, DEFAULT)
+setattr(exempt, MARK, EXEMPT)
 
 
 def after_commit(act: Callable[[], object]) -> None:

@@ -1,11 +1,11 @@
 """What a view asks of the extension, frozen: the options of ``@idempotent`` laid over the app's settings."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, fields
 from datetime import timedelta
 from difflib import get_close_matches
 from inspect import CO_VARARGS, CO_VARKEYWORDS, getclosurevars, signature
-from types import FunctionType
+from types import FunctionType, MethodType
 from typing import Any
 
 from flask import Request, Response
@@ -120,9 +120,18 @@ def apply(options: Options, settings: Settings, scope: ScopeFunction, guard: Gua
 
 def options_of(view: Callable[..., Any], method: str) -> Options | Exempt | None:
     """Find what a view was decorated with, or None; of a class-based view, the class or what will serve the method."""
-    class_ = getattr(view, "view_class", None)
-    places = (view, class_, *(getattr(class_, name, None) for name in (method.lower(), "dispatch_request")))
+    class_, name = getattr(view, "view_class", None), method.lower()
+    served_by = (getattr(class_, each, None) for each in (name, "dispatch_request"))
+    places = (view, class_, *_method_decorators(class_, name), *served_by)
     return next((mark for place in places if (mark := _mark(place, _DEPTH)) is not None), None)
+
+
+def _method_decorators(class_: Any, method: str) -> Iterable[Any]:
+    """Give what a resource of Flask-RESTful or Flask-RESTX puts around a method whenever it serves a request."""
+    decorators = getattr(class_, "method_decorators", ())
+    if isinstance(decorators, Mapping):
+        decorators = decorators.get(method, ())
+    return decorators if isinstance(decorators, Iterable) else ()
 
 
 def _mark(view: Any, depth: int) -> Options | Exempt | None:
@@ -135,7 +144,7 @@ def _mark(view: Any, depth: int) -> Options | Exempt | None:
     if found is not None or depth == 0:
         return found
     inner = [getattr(view, "__wrapped__", None), *(_closed_over(view) if _takes_anything(view) else ())]
-    marks = (_mark(each, depth - 1) for each in inner if isinstance(each, FunctionType))
+    marks = (_mark(each, depth - 1) for each in inner if isinstance(each, FunctionType | MethodType))
     return next((mark for mark in marks if mark is not None), None)
 
 
