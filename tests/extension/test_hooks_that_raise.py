@@ -241,7 +241,7 @@ def test_a_broken_hook_of_a_run_that_was_taken_over_does_no_harm(shop, let_pass)
 def test_whatever_goes_wrong_while_a_run_is_abandoned_is_logged_and_no_more(shop, caplog, monkeypatch):
     shop.app.testing = True
     after_ours(shop, Hook())
-    monkeypatch.setattr("flask_idempotency.extension.take_down", lambda *_: 1 / 0)
+    monkeypatch.setattr("flask_idempotency.request.take_down", lambda *_: 1 / 0)
 
     with pytest.raises(Broken):
         shop.send()

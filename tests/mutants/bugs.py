@@ -11,7 +11,8 @@ from uuid import uuid4
 
 from flask import Request, Response, request
 
-from flask_idempotency import extension, lease, phases
+from flask_idempotency import lease, phases
+from flask_idempotency import request as requests_way
 from flask_idempotency.core.checkpoint import Checkpoint, Kind, dump_result, load_result
 from flask_idempotency.core.record import Claim
 from flask_idempotency.core.scope import RecordId
@@ -64,7 +65,7 @@ def protection_off(bed: Bed) -> None:
     def send_as_new(held: Nobody, made: Checkpoint, call: Callable[[str], Any], terms: object) -> Any:
         return call(uuid4().hex)
 
-    bed.replace(extension, "_open", let_everything_in)
+    bed.replace(requests_way, "_open", let_everything_in)
     bed.replace(phases, "_held", hold_nothing)
     bed.replace(phases, "carry_out", run_and_commit)
     bed.replace(phases, "_send", send_as_new)
@@ -193,8 +194,8 @@ def five_hundreds_stored(bed: Bed) -> None:
         found.refusal = None
         note(found, response)
 
-    is_kept = bed.replace(extension, "is_kept", keep_failures_too)
-    note = bed.replace(extension, "_note", note_refusals_too)
+    is_kept = bed.replace(requests_way, "is_kept", keep_failures_too)
+    note = bed.replace(requests_way, "_note", note_refusals_too)
     complete = bed.replace(lease.Held, "complete", complete_in_doubt)
 
 

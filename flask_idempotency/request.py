@@ -1,0 +1,346 @@
+"""A request's way: opened, run or answered at once, settled, and in the worst case abandoned."""
+
+import logging
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from flask import Flask, Request, Response, after_this_request, current_app, got_request_exception, request
+from werkzeug.exceptions import HTTPException, InternalServerError
+
+from flask_idempotency import lease, signals, transaction
+from flask_idempotency.core.decision import Refuse, Replay, Run, decide
+from flask_idempotency.core.record import Asked, Finished, Quarantined, Record, Settled
+from flask_idempotency.core.reference import Reference, reference_of
+from flask_idempotency.errors import (
+    CheckpointUnknown,
+    ClaimLost,
+    IdempotencyError,
+    OutcomeUnknown,
+    RequestInFlight,
+    RequestRefused,
+    StoreUnavailable,
+    WorkRefused,
+)
+from flask_idempotency.http import exchange, problem
+from flask_idempotency.http.capture import has_failed, is_kept, mark_first, restore, take_down, with_fresh_headers
+from flask_idempotency.http.exchange import Attempt, Exchange, Made, Restored
+from flask_idempotency.http.reading import Reading, may_have_key, read
+from flask_idempotency.http.resuming import RESUMED
+from flask_idempotency.joining import is_joined_elsewhere, let_go_of_session
+from flask_idempotency.policy import DEFAULT, Options
+from flask_idempotency.refusing import dress
+from flask_idempotency.state import NAME, State, current_state
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
+
+log = logging.getLogger("flask_idempotency")
+
+
+def follow(app: Flask, state: State) -> None:
+    """Follow every request of an app from its start to its end."""
+    app.url_value_preprocessor(partial(_listen, state))
+    app.before_request(partial(_open_undecorated, state))
+    app.after_request(partial(_settle, app, state))
+    app.preprocess_request = _minding_hooks(app, state)  # type: ignore[method-assign]  # there is no hook for hooks
+    got_request_exception.connect(_note_failure, app)
+    app.wsgi_app = _with_safety_net(app)  # type: ignore[assignment, method-assign]  # the documented way
+
+
+def _listen(state: State, _: str | None, __: dict[str, Any] | None) -> None:
+    """Be the first to see the answer of a request that may have a key (``url_value_preprocessor``).
+
+    Whoever else sees it may raise, and what the view did must be known by then. A request that is resumed becomes its
+    caller's before anybody asks whose it is.
+    """
+    asked = _this_request()
+    if may_have_key(asked):
+        after_this_request(partial(_note_answer, asked, state))
+        resumed: Asked | None = asked.environ.get(RESUMED)
+        if resumed is not None and state.caller is not None:
+            state.caller(resumed.scope)
+
+
+def _open_undecorated(state: State) -> Response | None:
+    """Open, before the view, a request to a view that says nothing about itself (``before_request``)."""
+    asked, settings = _this_request(), state.settings
+    if not (settings.required or may_have_key(asked)):
+        return None
+    endpoint = asked.endpoint
+    if endpoint is None:
+        return None
+    if state.options_of(endpoint, asked.method) is not None:
+        return None  # it opens where its decorator stands, or not at all
+    return _open(state, asked, DEFAULT)
+
+
+def _minding_hooks(app: Flask, state: State) -> Callable[..., Any]:
+    """Wrap an app's ``preprocess_request``: if another hook answers or raises behind a claim, its view does not run."""
+    preprocess = app.preprocess_request
+
+    def run(*args: Any, **options: Any) -> Any:
+        is_answered = True
+        try:
+            answer = preprocess(*args, **options)
+            is_answered = answer is not None
+            return answer
+        finally:
+            found = exchange.peek(request.environ, state) if is_answered else None
+            if found is not None:
+                found.is_hooks_own = True
+
+    return run
+
+
+class MindingWhatLeaves:
+    """Knows whether a refusal that a phase or effect has raised leaves the view; if not, it made something of it."""
+
+    def __enter__(self) -> None:
+        """Let the view begin."""
+
+    def __exit__(self, _: object, left: BaseException | None, __: object) -> None:
+        found = exchange.peek(request.environ, current_state())
+        if found is not None and found.refusal is not None:
+            found.refusal_left = left is found.refusal
+            if not found.refusal_left:
+                found.refusal = None
+
+
+def open_decorated(options: Options) -> Response | None:
+    """Open the current request where the decorator of its view stands."""
+    return _open(current_state(), _this_request(), options)
+
+
+def _refuse_to_resume(state: State, asked: Request) -> None:
+    """Keep a request that is resumed from a view that is not protected any more: it would run on every look."""
+    resumed: Asked | None = asked.environ.get(RESUMED)
+    if resumed is not None:
+        known = reference_of(resumed.id)
+        log.critical("checkpoint_unknown: %s is to be resumed, and its view is not protected any more", known)
+        raise dress(state, CheckpointUnknown(retry_after=1), known)
+
+
+def _open(state: State, asked: Request, options: Options) -> Response | None:
+    """Decide a request's course: None to run the view, an answer to replay, or a refusal that is raised."""
+    policy = state.policy(options)
+    if asked.method not in policy.methods:
+        _refuse_to_resume(state, asked)
+        return None
+    if exchange.peek(asked.environ) is not None:
+        raise IdempotencyError(
+            "One request, one claim: a protected view was called inside another; call what it does instead,"
+            " and use functools.wraps in every decorator above @idempotent."
+        )
+    known: Reference | None = None
+    reading: Reading | None = None
+    course: Attempt | Replay | Refuse
+    try:
+        reading = read(asked, policy, state.settings)
+        if reading is None:
+            return None
+        if state.given_database is not None and is_joined_elsewhere(state.given_database):
+            raise IdempotencyError(
+                "One request, one claim: a protected request was sent inside another of this process, and its work"
+                " would be part of the other's; send it over the network, or after the other has ended."
+            )
+        known = reference_of(reading.asked.id)
+        guard = transaction if policy.guard == "transaction" else lease
+        course = guard.choose_course(state, policy, reading)
+    except RequestRefused as error:
+        course = Refuse(error)
+        if error.reference is not None:
+            known = Reference(error.reference)
+    found = Exchange(state, course, policy, known, reading)
+    exchange.put(asked.environ, found)
+    match course:
+        case Replay(snapshot):
+            signals.tell(signals.replayed, reference=known, status=snapshot.status)
+            response = restore(snapshot, asked, str(known), current_app.response_class())
+            found.restored = Restored(response)
+            return response
+        case Refuse(refusal):
+            raise dress(state, refusal, known)
+        case attempt:
+            try:
+                attempt.begin()
+            except RequestRefused as refusal:
+                raise dress(state, refusal, known) from refusal
+            return None
+
+
+def _note_answer(asked: Request, state: State, response: Response) -> Response:
+    """Remember what the view made, before another hook can spoil it: a success is never run again."""
+    found = exchange.peek(asked.environ, state)
+    if found is not None and found.attempt is not None:
+        _note(found, response)
+    return response
+
+
+def _note(found: Exchange, response: Response) -> None:
+    if found.made is None and not found.failed:
+        refusal = found.refusal  # whatever the app makes of it on its way out, it is nobody's answer
+        is_ours = refusal is not None and (found.refusal_left or response.status_code == refusal.code)
+        keeps = not is_ours and is_kept(found.policy, response)
+        if found.attempt is not None:
+            if found.is_hooks_own and response.status_code >= 300 and not found.attempt.has_committed:
+                keeps = False  # a refusal by a hook that has done nothing
+            found.attempt.note_end()
+        found.made = Made(response, response.status_code, keeps)
+
+
+def _note_failure(_: Flask, exception: BaseException | None = None, **__: Any) -> None:
+    """Remember that an exception went unhandled: the page Flask makes of it is nobody's answer."""
+    found = exchange.peek(request.environ, current_state())
+    if found is not None and not isinstance(exception, HTTPException):  # some extensions report every abort() here
+        found.failed = True
+
+
+def _settle(app: Flask, state: State, response: Response) -> Response:
+    """Settle a request once its answer is made (``after_request``)."""
+    match exchange.pop(request.environ, state):
+        case None:
+            pass
+        case Exchange(course=Replay(snapshot), reference=str(known), restored=restored, failed=False):
+            if restored is not None and restored.is_intact(response):
+                return response
+            return restore(snapshot, request, known, response)  # the other hooks have been over it
+        case Exchange(course=Refuse(refusal), failed=False):
+            return _mark_refusal(state, refusal, response)
+        case Exchange(attempt=attempt, reference=str(known), reading=Reading() as reading) as found if attempt:
+            _note(found, response)  # where the key came to light too late for us to be the first
+            try:
+                _conclude(app, state, found, attempt, None if found.failed else response)
+            except ClaimLost:
+                return _answer_like_a_duplicate(found, reading, response)
+            except (OutcomeUnknown, StoreUnavailable, CheckpointUnknown) as refusal:
+                return _refusal_as_answer(refusal, known, response)
+            except WorkRefused as error:
+                return _failure_as_answer(error, response)
+            except BaseException as error:
+                if not isinstance(error, Exception):
+                    exchange.put(request.environ, found)  # stopped in the middle: the safety net ends it
+                raise
+            if found.refusal is not None and response.status_code == found.refusal.code:
+                return _mark_refusal(state, found.refusal, response)
+            return mark_first(response, known)
+    return response
+
+
+def _with_safety_net(app: Flask) -> "WSGIApplication":
+    """Wrap an app's ``wsgi_app``, so that a run ends with its request whatever happens inside.
+
+    Not in ``teardown_request``: another function's error there would keep ours from running, and a copied request
+    context, handed to a thread, is torn down while the view still runs.
+    """
+    wsgi_app, state = app.wsgi_app, app.extensions[NAME]
+
+    def serve(environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
+        exchange.prepare(environ)
+        try:
+            return wsgi_app(environ, start_response)
+        finally:
+            found = exchange.pop(environ, state)
+            if found is not None:
+                _abandon(app, state, found)
+
+    return serve
+
+
+def _abandon(app: Flask, state: State, found: Exchange) -> None:
+    """Settle a run that nothing else settled: a hook raised, or the worker is being stopped."""
+    if found.attempt is None:
+        return
+    try:
+        with app.app_context():
+            _conclude(app, state, found, found.attempt, None)
+    except (ClaimLost, OutcomeUnknown, StoreUnavailable, CheckpointUnknown, WorkRefused):
+        pass  # it has been told; there is no answer to give
+    except Exception:
+        # Another exception may be in flight; raising here would hide the one that matters.
+        log.exception("could not settle %s", found.reference)
+
+
+def _conclude(app: Flask, state: State, found: Exchange, attempt: Attempt, sent: Response | None) -> None:
+    """End a run: keep its answer, as it is sent if it is sent, or let the next attempt run.
+
+    An answer that a hook has spoilt is kept where the effect stands all the same. Raises ClaimLost if somebody else's
+    answer stands, or whatever else keeps this one from being given.
+    """
+    policy, made = found.policy, found.made
+    if made is None or not made.is_kept or (has_failed(policy, made, sent) and not attempt.stands()):
+        attempt.release()
+        return
+    answer = take_down(policy, made, sent, state.settings.max_body)
+    attempt.complete(answer, late=partial(_do_late, app, found.afterwards))
+    do_afterwards(found.afterwards)
+
+
+def _do_late(app: Flask, acts: list[Callable[[], object]]) -> None:
+    """Do what was to be done after the commit, where its request has ended long since."""
+    with app.app_context():
+        while acts:
+            try:
+                do_afterwards(acts)
+            except BaseException as error:  # noqa: BLE001  # the thread looks after other requests too
+                log.error("a function given to after_commit wanted to end the process: %s", type(error).__name__)
+
+
+def do_afterwards(acts: list[Callable[[], object]]) -> None:
+    """Do each once, whatever becomes of it."""
+    while acts:
+        act = acts.pop(0)
+        try:
+            act()
+        except Exception:
+            log.exception("a function given to after_commit failed; the request took effect all the same")
+
+
+def _answer_like_a_duplicate(found: Exchange, reading: Reading, response: Response) -> Response:
+    """Answer a run that lost its claim: what the new owner has stored, or that it is still at it."""
+    known = reference_of(reading.asked.id)
+    course: Run | Replay | Refuse
+    try:
+        match current_state().store.find(reading.asked.id):
+            case Record(condition=Finished() | Quarantined()) as record:
+                course = decide(Settled(record), reading.by_rules_of(record.asked.fingerprint).fingerprint)
+            case None if found.policy.guard == "transaction":
+                course = Refuse(StoreUnavailable(retry_after=1))  # nobody's stands, and ours was rolled back
+            case _:
+                course = Refuse(RequestInFlight(retry_after=1))
+    except StoreUnavailable as error:
+        course = Refuse(OutcomeUnknown(retry_after=error.retry_after))  # not "nothing was run": the view was
+    if isinstance(course, Replay):
+        signals.tell(signals.replayed, reference=known, status=course.snapshot.status)
+        base = with_fresh_headers(current_app.response_class(), response)
+        return restore(course.snapshot, request, known, base)
+    assert isinstance(course, Refuse), "a settled record is not run"
+    return _refusal_as_answer(course.refusal, known, response)
+
+
+# -- saying so -------------------------------------------------------------------------------------------------------
+
+
+def _refusal_as_answer(refusal: RequestRefused, known: Reference, response: Response) -> Response:
+    """Make the answer of a refusal where it is too late to raise it; the app's own handler is asked as ever."""
+    state = current_state()
+    answer = current_app.make_response(current_app.handle_http_exception(dress(state, refusal, known)))
+    return _mark_refusal(state, refusal, with_fresh_headers(answer, response))
+
+
+def _mark_refusal(state: State, refusal: RequestRefused, response: Response) -> Response:
+    """Give the answer of a refusal its marks; where a database was lost, leave nothing that fails on it afterwards."""
+    if isinstance(refusal, StoreUnavailable | OutcomeUnknown) and state.given_database is not None:
+        let_go_of_session(state.given_database)
+    return problem.mark(response, refusal, state.settings.docs_url)
+
+
+def _failure_as_answer(error: WorkRefused, response: Response) -> Response:
+    """Make the answer of a failure that nobody can catch any more: the view has returned."""
+    log.error("%s", error)
+    failure = InternalServerError(original_exception=error)
+    return with_fresh_headers(current_app.make_response(current_app.handle_http_exception(failure)), response)
+
+
+def _this_request() -> Request:
+    return request._get_current_object()  # type: ignore[attr-defined, no-any-return]  # the documented way
