@@ -109,11 +109,11 @@ def _content(request: Request, policy: Policy, limit: int) -> Content:
 
 
 def _path(request: Request) -> str:
-    """Give the path as it is routed; a rule that has variables in its host is routed by that too."""
-    path: str = request.environ.get("PATH_INFO", "")
-    rule = request.url_rule
-    has_variables = rule is not None and "<" in (rule.host or rule.subdomain or "")
-    return f"//{request.host.lower()}{path}" if has_variables else path
+    """Give the path as it is routed: with its mount point, and with the host where the rule has one."""
+    environ, rule = request.environ, request.url_rule
+    path: str = environ.get("SCRIPT_NAME", "") + environ.get("PATH_INFO", "")
+    has_host = rule is not None and (rule.host or rule.subdomain)
+    return f"//{request.host.lower()}{path}" if has_host else path
 
 
 def _custom(value: object) -> Custom:

@@ -239,6 +239,42 @@ def test_another_tenant_s_host_is_another_request_where_hosts_are_routed():
     assert (first.json, again.json, other.status_code) == ({"tenant": "acme"}, {"tenant": "acme"}, 422)
 
 
+@pytest.mark.parametrize(
+    ("options", "kind", "hosts"),
+    [
+        ({"subdomain_matching": True}, "subdomain", {"api": "api.shop.test", "admin": "admin.shop.test"}),
+        ({"host_matching": True, "static_host": "x"}, "host", {"a.test": "a.test", "b.test": "b.test"}),
+    ],
+    ids=["subdomains", "hosts"],
+)
+def test_static_hosts_and_subdomains_do_not_replay_each_other(store_url, options, kind, hosts):
+    app = Flask("hosts", **options)
+    app.config.update(SERVER_NAME="shop.test", IDEMPOTENCY_STORE=store_url, IDEMPOTENCY_HOUSEKEEPING=False)
+    Idempotency(app, scope=lambda: "alice")
+    store = app.extensions["idempotency"].store
+    store.create()
+    for name in hosts:
+        app.add_url_rule("/orders", name.replace(".", ""), lambda name=name: name, methods=["POST"], **{kind: name})
+
+    def send(host):
+        return app.test_client().post("/orders", base_url=f"http://{host}", headers={"Idempotency-Key": KEY})
+
+    one, other = hosts.values()
+    first, again, elsewhere = send(one), send(one.upper()), send(other)
+    store.close()
+
+    assert (first.status_code, again.headers.get(REPLAYED)) == (200, "true")
+    assert (elsewhere.status_code, elsewhere.json["code"]) == (422, "key-reused")
+
+
+def test_f8_another_mount_point_is_another_request(shop):
+    first = shop.send(base_url="http://localhost/north")
+
+    again, other = shop.send(base_url="http://localhost/north"), shop.send(base_url="http://localhost/south")
+
+    assert (first.status_code, again.headers.get(REPLAYED), other.status_code) == (201, "true", 422)
+
+
 def test_another_name_of_the_same_service_is_no_other_request(shop):
     shop.send(json={"a": 1}, base_url="https://shop.test")
 
