@@ -12,6 +12,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import PoolProxiedConnection
 
+from flask_idempotency.committing import CommitEvents
 from flask_idempotency.errors import ConfigError, IdempotencyError, StoreUnavailable
 from flask_idempotency.http import exchange
 from flask_idempotency.joint import Face, Joint
@@ -44,6 +45,7 @@ class Work:
         # Only SQLite's driver leaves it to the app to begin; elsewhere such a listener does something else.
         self._joint.ignores_begin = self._engine.dialect.name == "sqlite" and bool(self._engine.dispatch.begin)
         self._sessions: WeakKeyDictionary[Session, Connection] = WeakKeyDictionary()
+        self._events = CommitEvents()
         self._is_open = True
         self._face = Face(self._joint)
         self._put_under_connection()
@@ -77,6 +79,7 @@ class Work:
     def _join(self, session: Session, connection: Connection) -> Connection:
         session.idempotency_work = self  # type: ignore[attr-defined]  # only sessions that can be joined come here
         self._sessions[session] = connection
+        self._events.withhold(session)
         return connection
 
     def _free_connection(self, session: Session, engine: Engine) -> Connection:
@@ -118,6 +121,7 @@ class Work:
         self._joint.is_ending = True
         for session, connection in list(self._sessions.items()):
             session.idempotency_work = None  # type: ignore[attr-defined]  # as above
+            self._events.give_back(session)
             transaction = session.get_transaction()
             if transaction is None:
                 continue

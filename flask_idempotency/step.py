@@ -125,6 +125,7 @@ class Step(Work):
             self._settle_doubt()
         else:
             self._pooled.close()
+        self._events.fire()
 
     def drop(self) -> None:
         """Undo everything. What the sessions believe to be in the database may not be there, so they forget it."""

@@ -178,6 +178,7 @@ class Entered(Work):
             log.warning("claim_lost: %s was run beside us, and its answer stands", known)
             signals.tell(signals.claim_lost, reference=known)
             raise
+        self._events.fire()
         signals.tell(
             signals.completed, reference=known, status=answer.status, body_kept=not isinstance(answer, NotKept)
         )
