@@ -1,4 +1,4 @@
-"""In debug mode, a word to whoever writes a view that calls out while its transaction is open."""
+"""In debug mode, warns about a view that calls out or enqueues a task while its transaction is open."""
 
 import logging
 import sys
@@ -7,40 +7,66 @@ from typing import Any
 
 from flask import request
 
+from flask_idempotency import signals
 from flask_idempotency.joining import current_work
 
-CLIENTS = frozenset({"http", "urllib", "urllib3", "requests", "httpx", "httpcore", "aiohttp", "httplib2", "tornado"})
+HTTP_CLIENTS = frozenset(
+    {"http", "urllib", "urllib3", "requests", "httpx", "httpcore", "aiohttp", "httplib2", "tornado"}
+)
+QUEUES = frozenset({"celery", "kombu", "amqp", "rq", "dramatiq", "pika", "huey"})
+CALL = (
+    "The view %s makes an HTTP call while its transaction is open: a connection, its locks and its claim are held"
+    ' until the answer comes, and a rollback does not undo the call. Give the view guard="lease".'
+)
+TASK = (
+    "The view %s enqueues a task while its transaction is open: a worker may start it before it can see the rows, and"
+    " a rollback does not take it back. Enqueue it with after_commit(lambda: task.delay(...))."
+)
 
 log = logging.getLogger("flask_idempotency")
 
 
-@cache  # once for a process: such a hook cannot be taken away again
+@cache  # once for a process: an audit hook cannot be removed
 def watch() -> None:
-    """Listen to what Python itself reports of connections and requests."""
+    """Listen to what Python reports of connections and requests, and to what Celery reports of tasks."""
     sys.addaudithook(_hear)
+    signals.claimed.connect(_listen_to_celery, weak=False)
 
 
 def _hear(event: str, _: tuple[Any, ...]) -> None:
     if event not in ("http.client.send", "socket.connect") or current_work() is None:
         return
-    if event == "http.client.send" or _is_on_behalf_of_a_client():
-        _warn(request.endpoint or request.path)
+    callers = {"http"} if event == "http.client.send" else _callers()
+    if callers & QUEUES:
+        _warn(TASK, request.endpoint or request.path)
+    elif callers & HTTP_CLIENTS:
+        _warn(CALL, request.endpoint or request.path)
 
 
-@cache  # once for a view: the developer has seen it
-def _warn(endpoint: str) -> None:
-    log.warning(
-        "The view %s makes an HTTP call while its transaction is open: a connection, its locks and its claim are held"
-        ' until the answer comes, and a rollback does not undo the call. Give the view guard="lease".',
-        endpoint,
-    )
+def _listen_to_celery(*_: object, **__: object) -> None:
+    """Hear of every task that Celery publishes: its connections to the broker stay open, so sockets do not tell.
+
+    It may be imported after ``init_app``, so this is tried at every claim.
+    """
+    celery = sys.modules.get("celery.signals")
+    if celery is not None:
+        celery.before_task_publish.connect(_hear_of_task, weak=False, dispatch_uid=__name__)
 
 
-def _is_on_behalf_of_a_client() -> bool:
-    """Say whether an HTTP client asked for a connection; a cache or a database in the same place is no such call."""
-    frame = sys._getframe(2)
+def _hear_of_task(*_: object, **__: object) -> None:
+    if current_work() is not None:
+        _warn(TASK, request.endpoint or request.path)
+
+
+@cache  # once for a view
+def _warn(message: str, endpoint: str) -> None:
+    log.warning(message, endpoint)
+
+
+def _callers() -> set[str]:
+    """Name the packages on whose behalf a connection is made; a cache or a database is none of ours."""
+    found, frame = set[str](), sys._getframe(2)
     while frame.f_back is not None:
-        if frame.f_globals.get("__name__", "").partition(".")[0] in CLIENTS:
-            return True
+        found.add(frame.f_globals.get("__name__", "").partition(".")[0])
         frame = frame.f_back
-    return False
+    return found
