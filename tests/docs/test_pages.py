@@ -208,6 +208,11 @@ def test_the_source_has_one_sentence_a_line(page):
     assert [line for line in lines if re.search(r"[\w`)*][.?!] [A-Z`]", line)] == []
 
 
+@pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=by_path)
+def test_every_link_has_a_text_so_that_pages_can_be_read_in_the_repository(page):
+    assert re.findall(r"\[\]\([^)]*\)", page.read_text("utf-8")) == []
+
+
 def test_the_readme_is_short_and_claims_no_more_than_it_may():
     text = (ROOT / "README.md").read_text("utf-8")
 
