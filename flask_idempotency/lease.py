@@ -287,7 +287,7 @@ class Held:
     def release(self) -> None:
         """End the lease of a run that leaves nothing to keep; the next attempt runs at once, or goes on.
 
-        Raises ClaimLost if it is known that there is none of ours to end.
+        Raises ClaimLost if somebody took over meanwhile: the client is answered like any duplicate.
         """
         claim, known = self.claim, reference_of(self.claim.id)
         self.state.housekeeper.let_go(claim)
@@ -300,6 +300,7 @@ class Held:
                 self.state.store.release(self.claim)
                 signals.tell(signals.released, reference=known)
         except ClaimLost:
+            self.lose()
             raise
         except Exception as error:  # noqa: BLE001  # the answer goes out all the same, for nothing is kept of it
             log.warning("could not end the lease of %s; it will run out: %s", known, type(error).__name__)

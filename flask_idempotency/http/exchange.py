@@ -72,7 +72,10 @@ class Attempt(Protocol):
         """
 
     def release(self) -> None:
-        """Let the next attempt run at once. Raises StoreUnavailable if that is why nothing is kept."""
+        """Let the next attempt run at once.
+
+        Raises ClaimLost if somebody else has the claim by now, StoreUnavailable if that is why nothing is kept.
+        """
 
 
 @dataclass(slots=True)

@@ -66,7 +66,11 @@ class Store(Protocol):
         """
 
     def release(self, claim: Claim) -> None:
-        """End the lease and let the next request run at once. Deletes nothing; a claim no longer ours is left alone."""
+        """End the lease and let the next request run at once. Deletes nothing.
+
+        Raises ClaimLost if the claim is no longer ours; then nothing is changed. If an earlier sending may have ended
+        the lease, because its answer was lost, nothing is raised.
+        """
 
     def checkpoint(self, claim: Claim, made: Checkpoint) -> Claim:
         """Write down how far a run has come, if the record stands where *claim* says; give the claim as it is then.

@@ -97,12 +97,9 @@ class MemoryStore:
             self._move(row, Event.COMPLETE)
 
     def release(self, claim: Claim) -> None:
-        """End the lease; a claim no longer ours is left alone."""
+        """End the lease."""
         with self._lock:
-            try:
-                row = self._ours(claim)
-            except ClaimLost:
-                return
+            row = self._ours(claim)
             row.token, row.lease_until = None, self._now()
             self._move(row, Event.RELEASE)
 

@@ -157,8 +157,10 @@ class SqlStore(SqlDatabase):
         raise ClaimLost
 
     def release(self, claim: Claim) -> None:
-        """End the lease; a claim no longer ours is left alone."""
-        self._run("release", **_held(claim))
+        """End the lease."""
+        (ended,), is_doubtful = self._run_noting_doubt([("release", _held(claim))])
+        if not ended and not is_doubtful:
+            raise ClaimLost
 
     def checkpoint(self, claim: Claim, made: Checkpoint) -> Claim:
         """Write down how far a run has come."""
@@ -218,23 +220,28 @@ class SqlStore(SqlDatabase):
         self, record: RecordId, remark: str, decisive: str, steps: Sequence[tuple[str, Mapping[str, object]]]
     ) -> bool:
         """Do what a person wants, in one transaction; say whether it was done. The verb *decisive* knows by its row."""
-        before, is_doubtful = self.find(record), False
-
-        def send(connection: PoolProxiedConnection) -> Rows:
-            nonlocal is_doubtful
-            try:
-                found = self._execute(connection, [(self._statement(verb), values) for verb, values in steps])
-            except self._driver_error as error:
-                is_doubtful |= self._fault(error) is Fault.LOST
-                raise
-            return found[[verb for verb, _ in steps].index(decisive)]
-
-        if self._with_connection(send):
+        before = self.find(record)
+        found, is_doubtful = self._run_noting_doubt(steps)
+        if found[[verb for verb, _ in steps].index(decisive)]:
             return True
         # Where the first answer was lost, and the second sending found it done, the record bears our remark.
         ours = "; ".join(filter(None, [before.reason if before else None, remark]))
         after = self.find(record) if is_doubtful else None
         return after is not None and (after.reason or "").startswith(ours)
+
+    def _run_noting_doubt(self, steps: Sequence[tuple[str, Mapping[str, object]]]) -> tuple[list[Rows], bool]:
+        """Run statements in one transaction; say too whether an earlier sending may have been carried out."""
+        is_doubtful = False
+
+        def send(connection: PoolProxiedConnection) -> list[Rows]:
+            nonlocal is_doubtful
+            try:
+                return self._execute(connection, [(self._statement(verb), values) for verb, values in steps])
+            except self._driver_error as error:
+                is_doubtful |= self._fault(error) is Fault.LOST
+                raise
+
+        return self._with_connection(send), is_doubtful
 
     def abandoned(self, age: timedelta, limit: int = 50) -> list[Record]:
         """Read requests that were left in the middle and can be gone on with."""

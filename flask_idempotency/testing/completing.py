@@ -91,7 +91,8 @@ class Completing:
 
         with pytest.raises(ClaimLost):
             store.renew(claim, LEASE)
-        store.release(claim)
+        with pytest.raises(ClaimLost):
+            store.release(claim)
         store.reap(timedelta(0))
 
         assert record_of(store) == before

@@ -181,7 +181,8 @@ class Helping:
             store.complete(claim, CREATED, RETENTION)
         with pytest.raises(ClaimLost):
             store.renew(claim, LEASE)
-        store.release(claim)
+        with pytest.raises(ClaimLost):
+            store.release(claim)
         store.note(claim, "too late")
 
         assert everything_in(store) == before
@@ -239,7 +240,8 @@ class Helping:
             store.complete(last, OTHER, RETENTION)
         with pytest.raises(ClaimLost):
             store.renew(last, LEASE)
-        store.release(last)
+        with pytest.raises(ClaimLost):
+            store.release(last)
 
         assert everything_in(store) == before
 
@@ -538,4 +540,5 @@ def _cannot_touch(store: Store, claim: Claim) -> None:
     with pytest.raises(ClaimLost):
         store.renew(claim, LEASE)
     store.note(claim, "again")
-    store.release(claim)
+    with pytest.raises(ClaimLost):
+        store.release(claim)

@@ -76,7 +76,8 @@ class Leasing:
             store.renew(paused, LEASE * 2)
         with pytest.raises(ClaimLost):
             store.complete(paused, OTHER, RETENTION)
-        store.release(paused)
+        with pytest.raises(ClaimLost):
+            store.release(paused)
 
         assert (record_of(store).attempt, lease_of(store).token, lease_of(store).lease_until) == before
         store.complete(owner, CREATED, RETENTION)
@@ -93,7 +94,8 @@ class Leasing:
             store.complete(paused, OTHER, RETENTION * 2)
         with pytest.raises(ClaimLost):
             store.renew(paused, LEASE)
-        store.release(paused)
+        with pytest.raises(ClaimLost):
+            store.release(paused)
 
         assert record_of(store) == before
 
@@ -109,6 +111,8 @@ class Leasing:
             store.renew(paused, LEASE)
         with pytest.raises(ClaimLost):
             store.complete(paused, OTHER, RETENTION)
+        with pytest.raises(ClaimLost):
+            store.release(paused)
 
         assert lease_of(store).token is None
 
@@ -182,13 +186,14 @@ class Leasing:
         assert running.token is None
         assert running.lease_left <= timedelta(0)
 
-    def test_releasing_twice_is_harmless(self, store: Store) -> None:
-        """Nor does the second release end the lease of the next owner."""
+    def test_releasing_what_was_released_before_is_a_lost_claim(self, store: Store) -> None:
+        """And it does not end the lease of the next owner."""
         first = begin(store)
         store.release(first)
         second = claimed(store.claim(make_asked(), LEASE))
 
-        store.release(first)
+        with pytest.raises(ClaimLost):
+            store.release(first)
 
         assert lease_of(store).token == second.guard.token
 
@@ -202,11 +207,12 @@ class Leasing:
 
         assert claimed(store.claim(make_asked(), LEASE)).attempt == 1
 
-    def test_releasing_what_was_never_claimed_is_harmless(self, store: Store) -> None:
-        """Teardown may release without knowing what became of the record."""
+    def test_releasing_what_was_never_claimed_is_a_lost_claim(self, store: Store) -> None:
+        """A claim of another record ends nothing, and makes nothing."""
         stranger = claimed(store.claim(make_asked("order-2"), LEASE))
 
-        store.release(Claim(make_asked().id, stranger.guard, 1, taken_over=False))
+        with pytest.raises(ClaimLost):
+            store.release(Claim(make_asked().id, stranger.guard, 1, taken_over=False))
 
         assert store.find(make_asked().id) is None
         assert isinstance(store.claim(make_asked("order-2"), LEASE), Busy)
@@ -250,7 +256,8 @@ class Leasing:
             store.complete(last, CREATED, RETENTION)
         with pytest.raises(ClaimLost):
             store.renew(last, LEASE)
-        store.release(last)
+        with pytest.raises(ClaimLost):
+            store.release(last)
 
         assert record_of(store).state is State.QUARANTINED
 

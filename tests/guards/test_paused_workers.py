@@ -80,7 +80,7 @@ def test_a_paused_owner_that_wakes_while_the_new_one_runs_is_told_to_come_back(c
 
 
 @pytest.mark.parametrize("ending", ["503", "raise"])
-def test_a_paused_owner_that_fails_cannot_release_the_new_ones_claim(counter, key, asleep, ending):
+def test_a_paused_owner_that_fails_is_answered_like_a_duplicate_and_ends_nobodys_lease(counter, key, asleep, ending):
     owner, first = asleep
     second = counter.order_in_background(key, X_Gate="1")
     new_owner = counter.gate.next()
@@ -91,8 +91,9 @@ def test_a_paused_owner_that_fails_cannot_release_the_new_ones_claim(counter, ke
     third = counter.order(key)
     new_owner.say("201")
 
-    assert failed.status in (500, 503)
+    assert is_conflict(failed)
     assert is_conflict(third)
+    assert counter.ledger.count("claim_lost", intent=key, pid=owner.pid) == 1
     assert is_first(second.result(10))
     assert counter.ledger.count("run", intent=key) == 2
 

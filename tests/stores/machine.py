@@ -231,9 +231,15 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(claim=claims, clock=clocks, lost=losses)
     def release(self, claim: Claim, clock: timedelta, lost: bool) -> None:
-        row, before = self.model.owned(claim), self.world.dump()
+        row, before, is_told_lost = self.model.owned(claim), self.world.dump(), False
         with self.caller(clock, lost):
-            self.store.release(claim)
+            try:
+                self.store.release(claim)
+            except ClaimLost:
+                is_told_lost = True
+        # Whoever did not hear the first answer may have ended the lease by it.
+        assert is_told_lost is (row is None) or lost, "a release did not say whether the claim was lost"
+        assert not (row and is_told_lost), "a release that ended the lease said that the claim was lost"
         if row:
             row.undergo(Event.RELEASE)
             row.owner, row.lease_until = None, self.model.now

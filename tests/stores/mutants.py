@@ -6,6 +6,7 @@ Most differ from the real store in a line of one statement; that line must exist
 import sqlite3
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from hashlib import sha256
@@ -70,6 +71,14 @@ class ReleasesWithoutToken(Mutant):
     """A paused owner ends the new owner's lease."""
 
     changes = (("release", "AND token = :token", ""),)
+
+
+class ReleasesQuietly(Mutant):
+    """An owner that lost its claim and fails is not told that it lost."""
+
+    def release(self, claim: Claim) -> None:
+        with suppress(ClaimLost):
+            super().release(claim)
 
 
 class KeepsTokenOnTakeover(Mutant):
