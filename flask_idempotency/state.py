@@ -147,7 +147,8 @@ def make_state(
         raise ConfigError("Name one place for the records: store=, db= or IDEMPOTENCY_STORE.")
     database = None if db is None else _database(app, db)
     if store is None:
-        store = open_store(database.engine.url if database else _store_url(app, settings.store))
+        url = database.engine.url if database else _store_url(app, settings.store)
+        store = open_store(url, is_apps_own=database is not None)
     elif not callable(getattr(store, "claim", None)):
         raise ConfigError("store= must be a store; the URL of one belongs in IDEMPOTENCY_STORE.")
     if not hasattr(store, "enter"):

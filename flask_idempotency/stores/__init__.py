@@ -215,8 +215,11 @@ _TECHNOLOGIES = {
 _NOT_YET = {"redis", "rediss", "mysql", "mariadb"}
 
 
-def open_store(url: str | URL) -> Store:
-    """Make the store that *url* names, without connecting. Raises ConfigError for a URL that names none."""
+def open_store(url: str | URL, *, is_apps_own: bool = False) -> Store:
+    """Make the store that *url* names, without connecting. Raises ConfigError for a URL that names none.
+
+    With *is_apps_own* the database belongs to the app, which decides how its file is made.
+    """
     try:
         scheme = make_url(url).get_backend_name()
     except (ArgumentError, ValueError, AttributeError):
@@ -230,9 +233,9 @@ def open_store(url: str | URL) -> Store:
         raise ConfigError(f"IDEMPOTENCY_STORE: {scheme} is not a known store; use postgresql, sqlite or memory.")
     technology = _TECHNOLOGIES[scheme]
     try:
-        opener: Callable[[str | URL], Store] = import_module(f"{__name__}.{technology}").open_url
+        opener: Callable[[str | URL, bool], Store] = import_module(f"{__name__}.{technology}").open_url
     except ModuleNotFoundError as error:
         raise ConfigError(
             f"IDEMPOTENCY_STORE: {error.name} is not installed; run: pip install flask-idempotency[{technology}]"
         ) from None
-    return opener(url)
+    return opener(url, is_apps_own)

@@ -69,6 +69,10 @@ class SqlDatabase(ABC):
     def _fault(self, error: Exception) -> Fault:
         """Say what a driver's error means."""
 
+    @abstractmethod
+    def _advice(self, error: Exception) -> str | None:
+        """Say what to do about a driver's error, if a person can do something about it."""
+
     def close(self) -> None:
         """Close the pooled connections."""
         self._engine.dispose()
@@ -123,7 +127,10 @@ class SqlDatabase(ABC):
         return error
 
     def _unavailable(self, error: Exception) -> StoreUnavailable:
-        log.error("store_unavailable: %s: %s", type(error).__name__, first_line(error))
+        advice = self._advice(error)
+        log.error(
+            "store_unavailable: %s: %s%s", type(error).__name__, first_line(error), f"; {advice}" if advice else ""
+        )
         return StoreUnavailable(retry_after=1)
 
     def _statement(self, verb: str) -> str:

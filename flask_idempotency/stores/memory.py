@@ -240,6 +240,6 @@ class MemoryStore:
         return Record(row.asked, row.attempt, row.created_at, condition, row.point, row.reason)
 
 
-def open_url(_: object) -> MemoryStore:
+def open_url(_: object, __: bool = False) -> MemoryStore:
     """Make an empty store."""
     return MemoryStore()

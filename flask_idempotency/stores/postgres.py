@@ -42,7 +42,7 @@ from flask_idempotency.stores.database import (
     log,
 )
 from flask_idempotency.stores.pipeline import Bounded, Replies, close_with, converse, open_with
-from flask_idempotency.stores.sql import ENDED_BY_STEP, ENTRY, KEPT, SqlStore
+from flask_idempotency.stores.sql import ENDED_BY_STEP, ENTRY, KEPT, MAKE_TABLES, SqlStore
 
 CONNECT_TIMEOUT = 5  # seconds: a dead server must become a 503 before the client gives up
 POOL_SIZE = 15  # connections at most for each process; they are made when they are needed
@@ -61,6 +61,12 @@ ENDED_BY_VIEW = "the view has ended its transaction by the driver's own means; n
 ENDED_BY_APP = ("25P01", "3B001")  # there is no transaction, or another than the one that was begun
 WAITED_LONG_ENOUGH = ("55P03", "57014")  # our own bound, or the role's
 LOST_STATES = ("08", "57P", "25P03")  # connection exceptions; shutdowns and restarts; a transaction idle for too long
+_ADVICE = {
+    "42P01": MAKE_TABLES,
+    "42703": MAKE_TABLES,
+    "42501": "grant the role SELECT, INSERT, UPDATE and DELETE on idempotency_record and idempotency_checkpoint",
+    "25006": "the database takes no writes: it is a standby, or default_transaction_read_only is on",
+}
 CONFLICT_STATES = ("40", "23505", "42P07", "42710")  # serialisation, deadlock; a table that two make at once
 
 
@@ -149,10 +155,13 @@ class PostgresStore(SqlStore):
             if self._fault(error) is Fault.LOST:
                 raise ConnectionLost(retry_after=1) from error
             raise self._unavailable(error) from error
-        may_run, _, sees_the_past, has_past = replies.flags(-3)
+        may_run, _, sees_the_past, has_past, may_write = replies.flags(-3)
         found = self._judged(asked, looked, bool(has_past))
         if isinstance(found, Claim) and sees_the_past:
             found = self._judged(asked, self._run("look", id=asked.id), bool(has_past))
+        if isinstance(found, Claim) and not may_write:
+            log.error("store_unavailable: the role may only read; %s, or: %s", _ADVICE["42501"], _ADVICE["25006"])
+            raise StoreUnavailable(retry_after=1)
         if isinstance(found, Claim) and not may_run:
             return Busy(asked.fingerprint if may_run is None else None, timedelta(0))
         return found  # a record that is there decides, whoever holds the locks: it may be another that only looks
@@ -334,6 +343,9 @@ class PostgresStore(SqlStore):
             return Fault.LOST
         return Fault.CONFLICT if state.startswith(CONFLICT_STATES) else Fault.FATAL
 
+    def _advice(self, error: Exception) -> str | None:
+        return _ADVICE.get(getattr(error, "sqlstate", None) or "")
+
     def _from_duration(self, duration: timedelta) -> object:
         return duration
 
@@ -346,7 +358,7 @@ class PostgresStore(SqlStore):
         return value.astimezone(UTC)
 
 
-def open_url(url: str | URL) -> PostgresStore:
+def open_url(url: str | URL, is_apps_own: bool = False) -> PostgresStore:
     """Make a store on an engine of its own, so that waiting for a record never waits for the app's connections."""
     given = make_url(url).set(drivername="postgresql+psycopg")
     # psycopg prepares nothing, and nothing is set for the session: a pooler in transaction mode may stand between.

@@ -43,6 +43,8 @@ SCHEMA = ("schema", "checkpoint_schema")
 REPEATED = 1024  # keys remembered to be under retry: more than a process meets in a burst, 100 kB at the most
 TOKEN_BYTES = 16  # never reused, not even after a failover: random, and too many to meet again
 
+MAKE_TABLES = "make the tables with: flask idempotency init"
+
 ENDED_BY_STEP = "A step must not end its transaction by the driver's own means: the phase commits, with its checkpoint."
 
 ENTRY, KEPT = "idempotency_entry", "idempotency_kept"  # savepoints: where we came in, and what the app has committed

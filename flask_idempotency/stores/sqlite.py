@@ -30,11 +30,13 @@ from flask_idempotency.errors import (
 )
 from flask_idempotency.stores.database import Fault, Message, Rows, T, WrittenBefore, first_line, log
 from flask_idempotency.stores.memory import MemoryStore
-from flask_idempotency.stores.sql import ENDED_BY_STEP, KEPT, TABLES, SqlStore
+from flask_idempotency.stores.sql import ENDED_BY_STEP, KEPT, MAKE_TABLES, TABLES, SqlStore
 
 BUSY_TIMEOUT = timedelta(seconds=5)  # one writer at a time: so long for the writers before us, then 503
 FORK_TIMEOUT = 1.0  # seconds: what takes longer waits for a writer, and holds none of the locks that matter
 OLDEST = (3, 35)  # the first with RETURNING
+_TOUCH = "DELETE FROM idempotency_record WHERE false"  # needs the writer's lock, and a file that may be written
+_MISSING = ("no such table", "no such column", "has no column named")
 _ADVICE = "name a file that the app may write in IDEMPOTENCY_STORE."
 
 
@@ -62,7 +64,10 @@ class SqliteStore(SqlStore):
     def create(self) -> None:
         """Make folder, file and table unless they exist."""
         self.check()
-        self._path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            _make_folders(self._path.parent)
+        except OSError as error:
+            raise ConfigError(f"{self._path} cannot be written: {error.strerror}; {_ADVICE}") from error
         super().create()
 
     def prepare(self) -> None:
@@ -228,13 +233,14 @@ class SqliteStore(SqlStore):
         """Take the writer's lock, in the transaction that is open if it can still write; say whether it is another."""
         if connection.in_transaction:
             try:
-                connection.execute("DELETE FROM idempotency_record WHERE false")  # needs the writer's lock
+                connection.execute(_TOUCH)
                 return False
             except sqlite3.OperationalError as error:
                 if not error.sqlite_errorname.startswith("SQLITE_BUSY"):
                     raise
             connection.execute("ROLLBACK")  # whoever does not have the lock has only read
         connection.execute("BEGIN IMMEDIATE")
+        connection.execute(_TOUCH)  # on a file that takes no writes the line above succeeds
         return True
 
     # -- SQLite's words ----------------------------------------------------------------------------------------------
@@ -276,6 +282,11 @@ class SqliteStore(SqlStore):
     def _fault(self, error: Exception) -> Fault:
         return Fault.FATAL  # there is no connection to lose, and a lock was waited for already
 
+    def _advice(self, error: Exception) -> str | None:
+        if getattr(error, "sqlite_errorname", "").startswith("SQLITE_READONLY"):
+            return f"let the app write the file {self._path} and the folder it is in"
+        return MAKE_TABLES if any(words in str(error) for words in _MISSING) else None
+
     def _from_duration(self, duration: timedelta) -> object:
         return duration.total_seconds()
 
@@ -286,7 +297,7 @@ class SqliteStore(SqlStore):
         return datetime.fromtimestamp(value, UTC)
 
 
-def open_url(url: str | URL) -> SqliteStore | MemoryStore:
+def open_url(url: str | URL, is_apps_own: bool = False) -> SqliteStore | MemoryStore:
     """Make a store on the file that *url* names; a database in memory has its records in memory too."""
     given = make_url(url).set(drivername="sqlite")
     if sqlite3.sqlite_version_info < OLDEST:
@@ -308,6 +319,8 @@ def open_url(url: str | URL) -> SqliteStore | MemoryStore:
         raise ConfigError(
             "IDEMPOTENCY_STORE is not a SQLite URL; write it like sqlite:////folder/records.db, without a host."
         ) from None
+    if not is_apps_own:
+        event.listen(engine, "do_connect", _make_private)
     event.listen(engine, "connect", _make_durable)
     return SqliteStore(engine)
 
@@ -317,11 +330,34 @@ def _may_be_written(path: Path) -> bool:
     try:
         path.stat()
     except FileNotFoundError:
-        folder = next(each for each in path.parents if each.exists())
+        folder = next(each for each in path.parents if os.path.exists(each))  # noqa: PTH110  # which never raises
         return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)
     except (OSError, ValueError):  # a folder that may not be entered, or no folder; a name that no file can have
         return False
     return path.is_file() and os.access(path, os.R_OK | os.W_OK) and os.access(path.parent, os.W_OK | os.X_OK)
+
+
+def _make_folders(folder: Path) -> None:
+    """Make a folder and those above it, unless they exist, so that only their owner can enter what was made."""
+    for each in reversed([folder, *folder.parents]):
+        if not each.exists():
+            each.mkdir(exist_ok=True)
+            each.chmod(0o700)  # whatever the umask says
+
+
+def _make_private(_: object, __: object, arguments: list[Any], settings: object) -> None:
+    """Make the file before SQLite does, so that only its owner can read it; the log beside it gets the same mode."""
+    path = str(arguments[0])
+    if path.startswith("file:"):
+        return  # a URI has parameters of its own, and may forbid to make it
+    try:
+        file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+    except OSError:
+        return  # it exists; or it cannot be made, and SQLite says why
+    try:
+        os.fchmod(file, 0o600)  # whatever the umask says
+    finally:
+        os.close(file)
 
 
 def _make_durable(connection: sqlite3.Connection, _: object) -> None:

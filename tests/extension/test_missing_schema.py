@@ -1,6 +1,7 @@
 """A store that is not set up: one sentence at start, 503 until it is, and then it works without a restart."""
 
 import logging
+import os
 import subprocess
 import sys
 import textwrap
@@ -8,6 +9,7 @@ import textwrap
 import click
 import pytest
 from flask import Flask
+from flask_sqlalchemy import SQLAlchemy
 
 from flask_idempotency import Idempotency, scopes
 from flask_idempotency.errors import StoreUnavailable
@@ -115,3 +117,93 @@ def test_flask_idempotency_init_can_be_run_from_a_shell(postgres_url, tmp_path):
     assert flask("check") == (1, "", f"Error: {MISSING}\n")
     assert flask("init") == (0, "The store is ready.\n", "")
     assert flask("check") == (0, "The store can be used.\n", "")
+
+
+# -- an embedded store that cannot be made ---------------------------------------------------------------------------
+
+
+def test_an_embedded_store_that_cannot_be_made_is_one_sentence_and_503(tmp_path, monkeypatch, caplog):
+    def fail(*_, **__):
+        raise PermissionError(13, "Permission denied")
+
+    app = Flask("shop", instance_path=str(tmp_path / "instance"))
+    monkeypatch.setattr(os, "mkdir", fail)
+    Idempotency(app, scope=scopes.everyone)
+    app.post("/orders")(lambda: ("", 201))
+
+    answer = app.test_client().post("/orders", headers={"Idempotency-Key": "k"})
+    without_a_key = app.test_client().post("/orders")
+
+    assert (answer.status_code, answer.json["code"]) == (503, "store-unavailable")
+    assert without_a_key.status_code == 201
+    path = tmp_path / "instance" / "idempotency.sqlite"
+    advice = "name a file that the app may write in IDEMPOTENCY_STORE."
+    assert ours(caplog) == [(logging.CRITICAL, f"{path} cannot be written: Permission denied; {advice}")]
+
+
+def test_an_embedded_store_in_a_place_that_cannot_be_written_is_said_at_start(tmp_path, caplog):
+    (tmp_path / "instance").touch()  # a file where the folder should be
+
+    Idempotency(Flask("shop", instance_path=str(tmp_path / "instance")), scope=scopes.everyone)
+
+    (said,) = ours(caplog)
+    assert said[0] == logging.ERROR
+    assert said[1].endswith("cannot be written; name a file that the app may write in IDEMPOTENCY_STORE.")
+
+
+# -- a table that is dropped after the start -------------------------------------------------------------------------
+
+
+@pytest.fixture
+def make_guarded(store_url):
+    """Shops whose records are in their own database, under either guard."""
+    shops = []
+
+    def make(guard):
+        app, db = Flask("shop"), SQLAlchemy()
+        app.config.update(SQLALCHEMY_DATABASE_URI=store_url, IDEMPOTENCY_HOUSEKEEPING=False, IDEMPOTENCY_GUARD=guard)
+        db.init_app(app)
+        Idempotency(app, db=db, scope=scopes.everyone)
+        app.test_cli_runner().invoke(args=["idempotency", "init"])
+        shops.append((app, db))
+        return app, db
+
+    yield make
+    for app, db in shops:
+        app.extensions["idempotency"].store.close()
+        with app.app_context():
+            db.engine.dispose()
+
+
+def drop_table(app, db):
+    with app.app_context(), db.engine.begin() as connection:
+        connection.execute(db.text("DROP TABLE idempotency_record"))
+
+
+def order(app, key):
+    return app.test_client().post("/orders", headers={"Idempotency-Key": key})
+
+
+@pytest.mark.parametrize(
+    ("guard", "when"),  # a transaction keeps the table from being dropped while it lasts
+    [("transaction", "between two requests"), ("lease", "between two requests"), ("lease", "while a view runs")],
+)
+def test_a_table_that_is_dropped_after_the_start_is_503_and_a_word_about_init(make_guarded, caplog, guard, when):
+    app, db = make_guarded(guard)
+    acts = []
+    app.post("/orders")(lambda: ([act() for act in acts] and None) or ("", 201))
+    assert order(app, "before").status_code == 201
+    if when == "while a view runs":
+        acts.append(lambda: drop_table(app, db))
+    else:
+        drop_table(app, db)
+
+    refused = order(app, "k")
+    acts.clear()
+    again = order(app, "k")
+    app.test_cli_runner().invoke(args=["idempotency", "init"])
+    healed = order(app, "k2")
+
+    assert (refused.status_code, again.status_code) == (503, 503)
+    assert any(text.endswith("; make the tables with: flask idempotency init") for _, text in ours(caplog))
+    assert healed.status_code == 201

@@ -500,3 +500,87 @@ def test_a_folder_that_may_not_be_written_is_refused_in_one_sentence(
 @pytest.mark.parametrize("url", ["sqlite://", "sqlite:///:memory:", "memory://"])
 def test_a_database_in_memory_keeps_its_records_in_memory(url: str):
     assert isinstance(open_store(url), MemoryStore)
+
+
+# -- private ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=[0o000, 0o022, 0o777], ids="umask {:03o}".format)
+def umask(request: pytest.FixtureRequest) -> Iterator[None]:
+    before = os.umask(request.param)
+    yield
+    os.umask(before)
+
+
+def modes(*paths: Path) -> list[str]:
+    return [f"{path.stat().st_mode & 0o7777:o}" for path in paths]
+
+
+@pytest.mark.usefixtures("umask")
+def test_the_file_its_log_and_the_folders_that_are_made_for_it_are_the_owners_alone(
+    open_at: Callable[..., SqliteStore], tmp_path: Path
+):
+    tmp_path.chmod(0o755)
+    path = tmp_path / "instance" / "records" / "idempotency.sqlite"
+    store = open_at(path)
+
+    store.prepare()
+    store.claim(make_asked(), LEASE)
+
+    assert modes(path, *path.parent.glob("*-wal"), *path.parent.glob("*-shm")) == ["600"] * 3
+    assert modes(path.parent, path.parent.parent, tmp_path) == ["700", "700", "755"]
+
+
+def test_a_file_that_was_deleted_is_private_when_it_is_made_again(store: SqliteStore, path: Path):
+    store.close()
+    path.unlink()
+
+    store.prepare()
+
+    assert modes(path) == ["600"]
+
+
+def test_the_mode_of_a_file_that_exists_is_left_alone(open_at: Callable[..., SqliteStore], path: Path):
+    path.touch()
+    path.chmod(0o640)
+
+    open_at(path).prepare()
+
+    assert modes(path) == ["640"]
+
+
+def test_the_file_of_an_apps_own_database_is_made_as_sqlite_makes_it(path: Path):
+    with closing(open_store(f"sqlite:///{path}", is_apps_own=True)) as store:
+        store.create()
+
+    assert modes(path) == [f"{0o644 & ~_umask():o}"]
+
+
+def _umask() -> int:
+    umask = os.umask(0)
+    os.umask(umask)
+    return umask
+
+
+# -- a place where nothing can be made -------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["a file in place of its folder", "a folder that nobody can make", "a disk that is full"])
+def impossible(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A path where no store can be made."""
+    if "file" in request.param:
+        (tmp_path / "taken").touch()
+        return tmp_path / "taken" / "records.db"
+    if "nobody" in request.param:
+        return Path("/proc/no-such-folder/records.db")
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "mkdir", fail)
+    return tmp_path / "new" / "records.db"
+
+
+def test_a_store_that_cannot_be_made_is_one_sentence(open_at: Callable[..., SqliteStore], impossible: Path):
+    with pytest.raises(ConfigError, match=r"^\S+ cannot be written.*; name a file that the app may write in "):
+        open_at(impossible).prepare()
