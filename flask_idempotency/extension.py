@@ -26,6 +26,7 @@ from flask_idempotency.policy import (
     Options,
     ScopeFunction,
     make_options,
+    note_decorated,
 )
 from flask_idempotency.publishing import describe
 from flask_idempotency.request import MindingWhatLeaves, do_afterwards, follow, open_decorated
@@ -123,6 +124,7 @@ def idempotent(view: Any = None, /, **given: Any) -> Any:
             raise ConfigError("@idempotent decorates a function; a class-based view has decorators = [idempotent].")
         if getattr(view, MARK, None) is not None:
             raise ConfigError(_TWICE)
+        note_decorated(view)
         if iscoroutinefunction(view):
 
             @wraps(view)

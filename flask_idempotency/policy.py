@@ -1,12 +1,13 @@
 """What a view asks of the extension, frozen: the options of ``@idempotent`` laid over the app's settings."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from datetime import timedelta
 from difflib import get_close_matches
 from inspect import CO_VARARGS, CO_VARKEYWORDS, getclosurevars, signature
 from types import FunctionType, MethodType
 from typing import Any
+from weakref import WeakSet
 
 from flask import Request, Response
 
@@ -20,6 +21,7 @@ CallerFunction = Callable[[str], object]
 
 MARK = "__idempotency__"  # the attribute of a view that carries its options, or EXEMPT
 _DEPTH = 12  # decorators looked through in search of the mark; nobody stacks more
+_decorated: WeakSet[FunctionType] = WeakSet()
 
 
 @dataclass(frozen=True, slots=True, eq=False)  # two views that ask for the same are still two
@@ -123,7 +125,7 @@ def options_of(view: Callable[..., Any], method: str) -> Options | Exempt | None
     class_, name = getattr(view, "view_class", None), method.lower()
     served_by = (getattr(class_, each, None) for each in (name, "dispatch_request"))
     places = (view, class_, *_method_decorators(class_, name), *served_by)
-    return next((mark for place in places if (mark := _mark(place, _DEPTH)) is not None), None)
+    return next((mark for place in places if (mark := _mark(place)) is not None), None)
 
 
 def _method_decorators(class_: Any, method: str) -> Iterable[Any]:
@@ -134,18 +136,34 @@ def _method_decorators(class_: Any, method: str) -> Iterable[Any]:
     return decorators if isinstance(decorators, Iterable) else ()
 
 
-def _mark(view: Any, depth: int) -> Options | Exempt | None:
-    """Look for the mark on a view and on what it wraps.
+def _mark(view: Any) -> Options | Exempt | None:
+    return next((mark for each in layers_of(view) if (mark := getattr(each, MARK, None)) is not None), None)
+
+
+def layers_of(view: Any, depth: int = _DEPTH) -> Iterator[Any]:
+    """Give a view and what it wraps, from the outside in.
 
     A decorator above ours that forgot ``functools.wraps`` hides the mark, and the view would be claimed, or replayed,
     before that decorator had its say. So a function that takes anything is searched for the one it passes it on to.
     """
-    found: Options | Exempt | None = getattr(view, MARK, None)
-    if found is not None or depth == 0:
-        return found
-    inner = [getattr(view, "__wrapped__", None), *(_closed_over(view) if _takes_anything(view) else ())]
-    marks = (_mark(each, depth - 1) for each in inner if isinstance(each, FunctionType | MethodType))
-    return next((mark for mark in marks if mark is not None), None)
+    yield view
+    if depth:
+        inner = [getattr(view, "__wrapped__", None), *(_closed_over(view) if _takes_anything(view) else ())]
+        for each in inner:
+            if isinstance(each, FunctionType | MethodType):
+                yield from layers_of(each, depth - 1)
+
+
+def note_decorated(view: Any) -> None:
+    """Remember that a function was decorated, and what it says it wraps: a route should lead to what came of it."""
+    while isinstance(view, FunctionType) and view not in _decorated:
+        _decorated.add(view)
+        view = getattr(view, "__wrapped__", None)
+
+
+def is_decorated(view: Any) -> bool:
+    """Say whether a function was ever given to ``@idempotent``."""
+    return isinstance(view, FunctionType) and view in _decorated
 
 
 def _takes_anything(view: Any) -> bool:

@@ -28,6 +28,7 @@ from flask_idempotency.http.exchange import Attempt, Exchange, Made, Restored
 from flask_idempotency.http.reading import Reading, may_have_key, read
 from flask_idempotency.http.resuming import RESUMED
 from flask_idempotency.joining import is_joined_elsewhere, let_go_of_session
+from flask_idempotency.misplaced import MisplacedDecorators
 from flask_idempotency.policy import DEFAULT, Options
 from flask_idempotency.refusing import dress
 from flask_idempotency.state import NAME, State, current_state
@@ -40,6 +41,7 @@ log = logging.getLogger("flask_idempotency")
 
 def follow(app: Flask, state: State) -> None:
     """Follow every request of an app from its start to its end."""
+    app.url_value_preprocessor(MisplacedDecorators(app, state).check)
     app.url_value_preprocessor(partial(_listen, state))
     app.before_request(partial(_open_undecorated, state))
     app.after_request(partial(_settle, app, state))

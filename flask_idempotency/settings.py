@@ -15,6 +15,7 @@ InFlight = Literal["conflict", "wait"]
 
 DOCS_URL = "https://flask-idempotency.readthedocs.io/en/latest/errors.html"
 SHORTEST, LONGEST_LEASE, LONGEST_RETENTION = timedelta(seconds=1), timedelta(days=1), timedelta(days=3650)
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 LONGEST_WAIT = timedelta(minutes=5)  # a waiter occupies a worker thread; nobody's proxy is more patient than this
 
 _NOT_YET: dict[str, Collection[object] | None] = {  # None: every value
@@ -108,7 +109,7 @@ def _methods(value: Any) -> frozenset[str]:
     if isinstance(value, str) or not isinstance(value, Collection) or not all(isinstance(each, str) for each in value):
         raise TypeError('must be a collection of method names like {"POST"}')
     methods = frozenset(each.upper() for each in value)
-    if safe := methods & {"GET", "HEAD", "OPTIONS", "TRACE"}:
+    if safe := methods & SAFE_METHODS:
         raise ValueError(
             f"must leave out {', '.join(sorted(safe))}, which changes nothing and may be repeated as it is"
         )

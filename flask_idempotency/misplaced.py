@@ -1,0 +1,104 @@
+"""Decorators that protect nothing: looked for at an app's first request, when all its routes are known."""
+
+import logging
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from threading import Lock
+from types import FunctionType
+from typing import Any
+
+from flask import Flask, request
+
+from flask_idempotency.errors import ConfigError
+from flask_idempotency.policy import MARK, Options, is_decorated, layers_of
+from flask_idempotency.settings import SAFE_METHODS
+from flask_idempotency.state import State
+
+Mistakes = dict[tuple[str, str], str]  # of an endpoint's method: a sentence that says what to do
+
+log = logging.getLogger("flask_idempotency")
+
+
+class MisplacedDecorators:
+    """The decorators of one app that have no effect: named in the log once, and their requests are not run."""
+
+    def __init__(self, app: Flask, state: State) -> None:
+        self._app, self._state, self._lock = app, state, Lock()
+        self._found: Mistakes | None = None
+
+    def check(self, endpoint: str | None, _: dict[str, Any] | None) -> None:
+        """Raise ConfigError for a request to a view that only seems to be protected (``url_value_preprocessor``)."""
+        found = self._look() if self._found is None else self._found
+        if found and endpoint is not None and (sentence := found.get((endpoint, request.method))) is not None:
+            raise ConfigError(sentence)
+
+    def _look(self) -> Mistakes:
+        with self._lock:
+            if self._found is None:
+                found = {**find_above_routes(self._app, self._state), **find_without_effect(self._app, self._state)}
+                for sentence in dict.fromkeys(found.values()):
+                    log.error("%s", sentence)
+                self._found = found
+            return self._found
+
+
+def find_above_routes(app: Flask, state: State) -> Mistakes:
+    """Find routes below their ``@idempotent``: what was registered is the view as it was before."""
+    views = {endpoint: list(layers_of(view)) for endpoint, view in app.view_functions.items()}
+    marked = (layers for layers in views.values() if any(hasattr(each, MARK) for each in layers))
+    protected = {id(each) for layers in marked for each in layers}
+
+    def is_lost(view: Any) -> bool:
+        return is_decorated(view) and id(view) not in protected and not _has_its_name(view)
+
+    return {
+        (endpoint, method): f"@idempotent stands above the route of {endpoint!r}, and the route does not know of it:"
+        " move @idempotent below the decorator that makes the route."
+        for endpoint, method in _served(app)
+        if state.options_of(endpoint, method) is None and any(map(is_lost, views[endpoint]))
+    }
+
+
+def find_without_effect(app: Flask, state: State) -> Mistakes:
+    """Find views that require a key and serve only methods for which none is looked at."""
+    served: defaultdict[tuple[str, Options], list[str]] = defaultdict(list)
+    for endpoint, method in _served(app):
+        options = state.options_of(endpoint, method)
+        if isinstance(options, Options) and options.required:
+            served[endpoint, options].append(method)
+    return {
+        (endpoint, method): _without_effect(endpoint, methods)
+        for (endpoint, options), methods in served.items()
+        if not state.policy(options).methods.intersection(methods)
+        for method in methods
+    }
+
+
+def _without_effect(endpoint: str, methods: list[str]) -> str:
+    missing = sorted(set(methods) - SAFE_METHODS)
+    names = ", ".join(f'"{each}"' for each in missing)
+    advice = f"add methods={{{names}}} to it, or remove it" if missing else "remove it, for reading needs no key"
+    return (
+        f"@idempotent(required=True) has no effect on {endpoint!r}, which serves only"
+        f" {' and '.join(sorted(methods))}: {advice}."
+    )
+
+
+def _served(app: Flask) -> Iterator[tuple[str, str]]:
+    """Give each endpoint that has a view with each method that its routes serve, once."""
+    pairs = {
+        (rule.endpoint, method): None
+        for rule in app.url_map.iter_rules()
+        if rule.endpoint in app.view_functions
+        for method in sorted(rule.methods or ())
+    }
+    return (pair for pair in pairs if pair[1] not in ("HEAD", "OPTIONS"))
+
+
+def _has_its_name(view: FunctionType) -> bool:
+    """Say whether a function is what its name in its module stands for: then it was registered as it is on purpose."""
+    found: Any = sys.modules.get(view.__module__)
+    for name in view.__qualname__.split("."):
+        found = getattr(found, name, None)
+    return found is view

@@ -1,0 +1,232 @@
+"""A decorator that protects nothing is named at the first request, and the view it should protect does not run."""
+
+import gc
+from functools import wraps
+
+import pytest
+from flask import Blueprint, Flask
+from flask.views import MethodView
+
+from flask_idempotency import Idempotency, exempt, idempotent, scopes
+from flask_idempotency.errors import ConfigError
+from flask_idempotency.stores.memory import MemoryStore
+
+
+def make_app(**settings):
+    app = Flask("misplaced")
+    app.config.update({"IDEMPOTENCY_HOUSEKEEPING": False, "TESTING": True, **settings})
+    Idempotency(app, store=MemoryStore(), scope=scopes.everyone)
+    app.add_url_rule("/fine", "fine", lambda: "ok", methods=["POST"])
+    return app
+
+
+def logged(view):
+    @wraps(view)
+    def call(*args, **kwargs):
+        return view(*args, **kwargs)
+
+    return call
+
+
+def errors_of(caplog):
+    return [record.getMessage() for record in caplog.records if record.name == "flask_idempotency"]
+
+
+def above_a_route(app, runs):
+    @idempotent(required=True)
+    @app.post("/orders")
+    def create_order():
+        runs.append(1)
+        return "ok"
+
+
+def above_a_route_without_options(app, runs):
+    @idempotent
+    @app.route("/orders", methods=["POST"])
+    def create_order():
+        runs.append(1)
+        return "ok"
+
+
+def above_a_route_of_a_blueprint(app, runs):
+    blueprint = Blueprint("shop", __name__)
+
+    @idempotent(required=True)
+    @blueprint.post("/orders")
+    def create_order():
+        runs.append(1)
+        return "ok"
+
+    app.register_blueprint(blueprint)
+
+
+def above_a_route_with_a_decorator_between(app, runs):
+    @idempotent(required=True)
+    @logged
+    @app.post("/orders")
+    def create_order():
+        runs.append(1)
+        return "ok"
+
+
+def above_a_route_with_a_decorator_below(app, runs):
+    @idempotent(required=True)
+    @app.post("/orders")
+    @logged
+    def create_order():
+        runs.append(1)
+        return "ok"
+
+
+ABOVE = [
+    above_a_route,
+    above_a_route_without_options,
+    above_a_route_of_a_blueprint,
+    above_a_route_with_a_decorator_between,
+    above_a_route_with_a_decorator_below,
+]
+
+
+@pytest.mark.parametrize("key", [None, "k"], ids=["without a key", "with a key"])
+@pytest.mark.parametrize("place", ABOVE)
+def test_a_view_whose_decorator_stands_above_its_route_does_not_run_unprotected(place, key):
+    app, runs = make_app(), []
+    place(app, runs)
+    gc.collect()  # what the decorator made is nobody's
+
+    with pytest.raises(ConfigError, match=r"@idempotent stands above the route of '(shop\.)?create_order'.* move "):
+        app.test_client().post("/orders", headers={} if key is None else {"Idempotency-Key": key})
+
+    assert runs == []
+
+
+def test_the_mistake_is_in_the_log_at_the_first_request_to_any_view(caplog):
+    app = make_app()
+    above_a_route(app, [])
+
+    answers = [app.test_client().post("/fine") for _ in range(2)]
+
+    assert [answer.status_code for answer in answers] == [200, 200]
+    assert len(errors_of(caplog)) == 1
+    assert "stands above the route of 'create_order'" in errors_of(caplog)[0]
+
+
+@pytest.mark.parametrize("method", ["PUT", "DELETE"])
+def test_a_required_key_that_no_method_of_the_view_looks_at_is_refused(method, caplog):
+    app, runs = make_app(), []
+    view = idempotent(required=True)(lambda: runs.append(1) or "ok")
+    app.add_url_rule("/orders", "replace", view, methods=[method])
+
+    with pytest.raises(
+        ConfigError,
+        match=rf"has no effect on 'replace', which serves only {method}: add methods=\{{\"{method}\"\}} to it, or rem",
+    ):
+        app.test_client().open("/orders", method=method)
+
+    assert runs == []
+    assert len(errors_of(caplog)) == 1
+
+
+def test_a_required_key_on_a_view_that_only_reads_is_refused():
+    app = make_app()
+    app.add_url_rule("/orders", "list", idempotent(required=True)(lambda: "ok"))
+
+    with pytest.raises(ConfigError, match="serves only GET: remove it, for reading needs no key"):
+        app.test_client().get("/orders")
+
+
+def test_a_required_key_on_one_method_of_a_class_is_refused_there_alone():
+    class Orders(MethodView):
+        def post(self):
+            return "ok"
+
+        @idempotent(required=True)
+        def put(self):
+            return "ok"
+
+    app = make_app()
+    app.add_url_rule("/orders", view_func=Orders.as_view("orders"))
+
+    assert app.test_client().post("/orders").status_code == 200
+    with pytest.raises(ConfigError, match="serves only PUT"):
+        app.test_client().put("/orders")
+
+
+# -- what is no mistake ------------------------------------------------------------------------------------------------
+
+
+def module_level():
+    return "ok"
+
+
+def both_ways(app):
+    def create():
+        return "ok"
+
+    app.add_url_rule("/orders", "orders", logged(idempotent(create)), methods=["POST"])
+    app.add_url_rule("/internal", "internal", create, methods=["POST"])
+
+
+def unprotected_here(app):
+    idempotent(module_level)  # for another app
+    app.add_url_rule("/orders", "orders", module_level, methods=["POST"])
+
+
+def covered_by_its_own_methods(app):
+    app.put("/orders")(idempotent(required=True, methods={"PUT"})(lambda: "ok"))
+
+
+def one_of_several_methods(app):
+    app.route("/orders", methods=["GET", "PUT", "POST"])(idempotent(required=True)(lambda: "ok"))
+
+
+def not_required(app):
+    app.put("/orders")(idempotent(lambda: "ok"))
+
+
+def exempt_above_its_route(app):
+    exempt(app.post("/orders")(lambda: "ok"))
+
+
+def below_its_route(app):
+    @app.post("/orders")
+    @logged
+    @idempotent
+    @logged
+    def create_order():
+        return "ok"
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        both_ways,
+        unprotected_here,
+        covered_by_its_own_methods,
+        one_of_several_methods,
+        not_required,
+        exempt_above_its_route,
+        below_its_route,
+    ],
+)
+def test_a_decorator_that_does_what_it_says_is_no_mistake(place, caplog):
+    app = make_app()
+    place(app)
+    methods = {rule.rule: rule.methods - {"HEAD", "OPTIONS"} for rule in app.url_map.iter_rules()}
+
+    for path in ("/orders", "/internal"):
+        for method in methods.get(path, ()):
+            answer = app.test_client().open(path, method=method, headers={"Idempotency-Key": method + path})
+            assert answer.status_code == 200
+
+    assert errors_of(caplog) == []
+
+
+def test_an_app_says_it_with_a_500_and_the_sentence_in_its_log(caplog):
+    app = make_app(TESTING=False)
+    above_a_route(app, [])
+
+    answer = app.test_client().post("/orders")
+
+    assert answer.status_code == 500
+    assert "stands above the route" in caplog.text
