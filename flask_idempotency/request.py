@@ -32,6 +32,7 @@ from flask_idempotency.misplaced import MisplacedDecorators
 from flask_idempotency.policy import DEFAULT, Options
 from flask_idempotency.refusing import dress
 from flask_idempotency.state import NAME, State, current_state
+from flask_idempotency.stores.forks import notice_fork
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
@@ -238,6 +239,7 @@ def _with_safety_net(app: Flask) -> "WSGIApplication":
     wsgi_app, state = app.wsgi_app, app.extensions[NAME]
 
     def serve(environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
+        notice_fork()
         exchange.prepare(environ)
         try:
             return wsgi_app(environ, start_response)

@@ -33,6 +33,7 @@ from flask_idempotency.policy import (
 )
 from flask_idempotency.settings import Guard, Settings, read_settings
 from flask_idempotency.stores import Store, open_store
+from flask_idempotency.stores.forks import end_at_fork, leave_at_fork
 
 NAME = "idempotency"
 
@@ -171,10 +172,14 @@ def _database(app: Flask, db: Any) -> Database:
     try:
         with app.app_context():
             found = Database(db.engine, db.session)
+            engines = getattr(db, "engines", {None: db.engine})  # with those of other binds, if it has any
     except (RuntimeError, KeyError, AttributeError):
         raise ConfigError("db= must be a Flask-SQLAlchemy object of this app; call db.init_app(app) first.") from None
     if not hasattr(session_factory(found), "class_"):
         raise ConfigError("db= must have an engine, and a session that is a scoped_session or a sessionmaker.")
+    for engine in engines.values():
+        leave_at_fork(engine)
+    end_at_fork(found.session)
     return found
 
 

@@ -5,7 +5,6 @@ every request leads through here.
 """
 
 import logging
-import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -20,6 +19,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import PoolProxiedConnection
 
 from flask_idempotency.errors import StoreUnavailable
+from flask_idempotency.stores.forks import leave_at_fork, notice_fork
 
 TRIES = 3  # a claim that met three rivals in a row, or a statement the database threw back thrice, waits for a retry
 
@@ -59,7 +59,7 @@ class SqlDatabase(ABC):
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._process = os.getpid()
+        leave_at_fork(engine)
 
     @abstractmethod
     def _execute(self, connection: PoolProxiedConnection, messages: Sequence[Message]) -> list[Rows]:
@@ -88,7 +88,7 @@ class SqlDatabase(ABC):
 
     def _with_connection(self, act: Callable[[PoolProxiedConnection], T]) -> T:
         """Do something, again where the database or the network threw it back; every statement here bears that."""
-        self._leave_parent_connections()
+        notice_fork()
         for tries_left in reversed(range(TRIES)):
             connection = self._connect()
             try:
@@ -114,12 +114,6 @@ class SqlDatabase(ABC):
             return self._engine.raw_connection()
         except (self._driver_error, SQLAlchemyError) as error:
             raise self._unavailable(error) from error
-
-    def _leave_parent_connections(self) -> None:
-        """After a fork, leave the parent's connections to the parent."""
-        if self._process != os.getpid():
-            self._engine.dispose(close=False)
-            self._process = os.getpid()
 
     @property
     def _driver_error(self) -> type[Exception]:

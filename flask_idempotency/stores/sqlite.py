@@ -7,10 +7,8 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from threading import Event, RLock, get_ident
 from time import monotonic
 from typing import Any
-from weakref import WeakSet
 
 from sqlalchemy import Engine, create_engine, event
 from sqlalchemy.engine import URL, make_url
@@ -29,11 +27,11 @@ from flask_idempotency.errors import (
     WorkRefused,
 )
 from flask_idempotency.stores.database import Fault, Message, Rows, T, WrittenBefore, first_line, log
+from flask_idempotency.stores.forks import no_fork_meanwhile
 from flask_idempotency.stores.memory import MemoryStore
 from flask_idempotency.stores.sql import ENDED_BY_STEP, KEPT, MAKE_TABLES, TABLES, SqlStore
 
 BUSY_TIMEOUT = timedelta(seconds=5)  # one writer at a time: so long for the writers before us, then 503
-FORK_TIMEOUT = 1.0  # seconds: what takes longer waits for a writer, and holds none of the locks that matter
 OLDEST = (3, 35)  # the first with RETURNING
 _TOUCH = "DELETE FROM idempotency_record WHERE false"  # needs the writer's lock, and a file that may be written
 _MISSING = ("no such table", "no such column", "has no column named")
@@ -52,7 +50,6 @@ class SqliteStore(SqlStore):
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
         self._path = Path(engine.url.database or "")
-        _STORES.add(self)
 
     def check(self) -> None:
         """Raise ConfigError unless the file can be written and its table, if it has one, is of this version."""
@@ -246,13 +243,8 @@ class SqliteStore(SqlStore):
     # -- SQLite's words ----------------------------------------------------------------------------------------------
 
     def _with_connection(self, act: Callable[[PoolProxiedConnection], T]) -> T:
-        thread = get_ident()
-        with _GATE:
-            _INSIDE.add(thread)
-        try:
+        with no_fork_meanwhile():
             return super()._with_connection(act)
-        finally:
-            _INSIDE.discard(thread)
 
     def _execute(self, connection: PoolProxiedConnection, messages: Sequence[Message]) -> list[Rows]:
         cursor = connection.cursor()
@@ -384,28 +376,4 @@ def _forget_changes(connection: sqlite3.Connection, *_: object) -> None:
     _CHANGES.pop(id(connection), None)
 
 
-def _prepare_fork() -> None:
-    """Let no child inherit a connection, nor a lock inside of SQLite that a thread of its parent holds.
-
-    SQLite's locks on the file stay with the parent, but the child believes that it has them: it would go on writing to
-    a log that its parent, as the last to close the file, has folded up and removed. And for the locks of its memory,
-    copied while another thread has them, the child would wait for ever.
-    """
-    _GATE.acquire()
-    deadline, pause = monotonic() + FORK_TIMEOUT, Event()
-    while _INSIDE - {get_ident()} and monotonic() < deadline:
-        pause.wait(0.001)
-    for store in list(_STORES):
-        store.close()
-
-
-def _begin_child() -> None:
-    _INSIDE.clear()
-    _GATE.release()
-
-
-_STORES: WeakSet[SqliteStore] = WeakSet()
 _CHANGES: dict[int, int] = {}  # by the id of an app's connection, as long as it is out of its pool
-_GATE = RLock()  # a fork holds it, and nobody begins a statement meanwhile
-_INSIDE: set[int] = set()  # the threads that have begun one
-os.register_at_fork(before=_prepare_fork, after_in_parent=_GATE.release, after_in_child=_begin_child)

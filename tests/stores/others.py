@@ -1,5 +1,6 @@
 """Others that do something while the test does something else: a thread, or a forked copy of the process."""
 
+import ctypes
 import os
 import signal
 import threading
@@ -30,16 +31,22 @@ def meanwhile(call: Callable[[], object]) -> Iterator[list[object]]:
     assert given, "the call did not come back"
 
 
+def fork_in_c() -> int:
+    """Fork as a server written in C does, such as uWSGI: none of Python's hooks is run."""
+    pid: int = ctypes.PyDLL(None).fork()
+    return pid
+
+
 class Child:
     """Does one step at a time, when told to, and says what each gave."""
 
-    def __init__(self, *steps: Callable[[], object]) -> None:
+    def __init__(self, *steps: Callable[[], object], fork: Callable[[], int] = os.fork) -> None:
         word, self._tell = os.pipe()
         hear, answer = os.pipe()
         with warnings.catch_warnings():
             # Newer Pythons warn of threads, of which a test runner may have some. The child uses none of them.
             warnings.simplefilter("ignore", DeprecationWarning)
-            self.pid = os.fork()
+            self.pid = fork()
         if self.pid == 0:
             try:
                 for step in steps:

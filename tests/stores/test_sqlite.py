@@ -18,7 +18,7 @@ from sqlalchemy import event
 from flask_idempotency.core.record import Busy, Claim, Running, Settled
 from flask_idempotency.core.snapshot import Snapshot
 from flask_idempotency.errors import ConfigError, OutcomeUnknown, StoreUnavailable
-from flask_idempotency.stores import open_store
+from flask_idempotency.stores import forks, open_store
 from flask_idempotency.stores import sqlite as module
 from flask_idempotency.stores.memory import MemoryStore
 from flask_idempotency.stores.sqlite import BUSY_TIMEOUT, SqliteStore
@@ -210,7 +210,7 @@ def test_a_fork_waits_for_the_statements_of_other_threads(used_store: SqliteStor
 
 
 def test_a_fork_does_not_wait_for_ever(used_store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(module, "FORK_TIMEOUT", 0.05)
+    monkeypatch.setattr(forks, "FORK_TIMEOUT", 0.05)
     with another_writer(path) as writer, meanwhile(lambda: used_store.claim(make_asked(), LEASE)) as claimed:
         eventually(lambda: used_store._engine.pool.checkedout() == 1)  # type: ignore[attr-defined]  # as above
 
