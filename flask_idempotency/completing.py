@@ -64,7 +64,10 @@ def complete_abandoned(app: Flask, *, age: timedelta, limit: int = 50) -> Iterat
             stored = next((each for each in store.checkpoints(asked.id) if each.name == REQUEST), None)
             if stored is None or stored.result is None:
                 continue  # somebody was faster
-            status = Context().run(_run, app, unpack_request(stored.result, asked))
+            environ = unpack_request(stored.result, asked, state.settings.namespace)
+            if environ is None:
+                continue  # another app's, which shares this database
+            status = Context().run(_run, app, environ)
             if status < 400 and _is_as_before(record, store.find(asked.id)):
                 _give_to_a_person(store, record)
             yield Resumed(reference_of(asked.id), asked.method, asked.path, status, store.find(asked.id))

@@ -46,7 +46,7 @@ def choose_course(state: State, policy: Policy, reading: Reading) -> "Held | Rep
     """Ask the store for the claim, and if the policy says so, wait for the holder to be done with it."""
     patience = state.settings.wait.total_seconds() if policy.in_flight == "wait" else 0.0
     deadline, pause = monotonic() + patience, FIRST_LOOK
-    first = stored_request() if policy.resumable else None
+    first = stored_request(state) if policy.resumable else None
     while True:
         asked, found = _claim(state.ready_store(), policy, reading, first)
         course = decide(found, asked)
@@ -60,9 +60,9 @@ def choose_course(state: State, policy: Policy, reading: Reading) -> "Held | Rep
                 return Held(state, policy, course.claim) if isinstance(course, Run) else course
 
 
-def stored_request() -> Checkpoint:
-    """Make the checkpoint that holds the current request, to be gone on with should its client not come back."""
-    return Checkpoint(REQUEST, Kind.REQUEST, position=0, result=pack_request(request))
+def stored_request(state: State) -> Checkpoint:
+    """Make the checkpoint that holds the current request, to be resumed should its client not come back."""
+    return Checkpoint(REQUEST, Kind.REQUEST, position=0, result=pack_request(request, state.settings.namespace))
 
 
 def _claim(
@@ -118,7 +118,7 @@ class Held:
 
     def _store_request(self) -> None:
         try:
-            self.claim = self.state.store.checkpoint(self.claim, stored_request())
+            self.claim = self.state.store.checkpoint(self.claim, stored_request(self.state))
         except ClaimLost:
             self.lose()
             raise RequestInFlight(retry_after=1) from None

@@ -138,7 +138,7 @@ def _call(held: Held, sent: Checkpoint, call: Callable[[str], Any], trouble: str
     """Call out. Raises OutcomeUnknown for whatever the call raises, unless it knows better."""
     try:
         try:
-            return call(effect_key(held.claim.id, sent.name, sent.generation))
+            return call(effect_key(held.claim.id, held.claim.fingerprint, sent.name, sent.generation))
         finally:
             held.mistake = let_session_go(held.state)
     except NeedsPerson as error:

@@ -31,6 +31,7 @@ class Settings:
     """The settings of one app."""
 
     store: str | None = None  # a file in the instance folder: durable, and shared by the workers of one machine
+    namespace: str = ""  # most apps have a database and a gateway account to themselves
     methods: frozenset[str] = field(default=frozenset({"POST", "PATCH"}))  # the methods HTTP does not make repeatable
     required: bool = False  # installing the extension must not break a client
     guard: Guard | None = None  # the transaction guard where db= is given: it costs no commit; else the lease guard
@@ -124,6 +125,12 @@ def _store(value: Any) -> str | None:
     return value
 
 
+def _namespace(value: Any) -> str:
+    if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z0-9_.:/-]{0,100}", value):
+        raise ValueError("must be at most 100 letters, digits and _ . : / -")
+    return value
+
+
 def _size(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ValueError("must be a number of bytes, 1 or more")
@@ -143,6 +150,7 @@ def _nothing(value: Any) -> None:
 
 _CHECKS: dict[str, Callable[[Any], Any]] = {
     "STORE": _store,
+    "NAMESPACE": _namespace,
     "METHODS": _methods,
     "REQUIRED": _boolean,
     "GUARD": lambda value: None if value is None else _one_of(get_args(Guard))(value),

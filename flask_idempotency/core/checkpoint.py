@@ -8,6 +8,7 @@ from enum import StrEnum
 from hashlib import sha256
 from typing import Any
 
+from flask_idempotency.core.fingerprint import Fingerprint
 from flask_idempotency.core.framing import frame
 from flask_idempotency.core.scope import RecordId
 from flask_idempotency.errors import IdempotencyError
@@ -86,9 +87,12 @@ def load_result(text: str | None) -> Any:
     return None if text is None else json.loads(text)
 
 
-def effect_key(record: RecordId, name: str, generation: int) -> str:
-    """Derive the key under which a foreign system gets an effect. The record's id stands for scope and key.
+def effect_key(record: RecordId, asked: Fingerprint, name: str, generation: int) -> str:
+    """Derive the key under which a foreign system gets an effect.
 
-    Nothing else goes into it: not the attempt, the token or a row, so that every retry sends the same.
+    The record's id stands for namespace, scope and key, *asked* for the request, as the record has it: once a key has
+    expired, another request under it must not be given the first one's charge. Nothing else counts, neither the
+    attempt nor the token nor a row, so every retry sends the same key.
     """
-    return sha256(frame(b"effect", record, name.encode(), str(generation).encode())).hexdigest()[:32]
+    parts = (b"effect", record, bytes(asked), name.encode(), str(generation).encode())
+    return sha256(frame(*parts)).hexdigest()[:32]

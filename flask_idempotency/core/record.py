@@ -88,6 +88,7 @@ class Claim:
     """The exclusive right to run. Whoever holds one must settle it."""
 
     id: RecordId
+    fingerprint: Fingerprint  # as the record has it: the effects of the run are bound to this request
     guard: Lease | Transaction
     attempt: int
     taken_over: bool

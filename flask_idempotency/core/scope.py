@@ -1,4 +1,7 @@
-"""Principal → Scope, and (Scope, Key) → RecordId. Who the principal is, the app says; nothing here asks a request."""
+"""Principal → Scope, and (namespace, Scope, Key) → RecordId.
+
+The app says who the principal is; nothing here asks a request.
+"""
 
 import re
 from hashlib import sha256
@@ -30,9 +33,10 @@ def scope_of(principal: object) -> Scope:
     return Scope(text)
 
 
-def record_id(scope: Scope, key: Key) -> RecordId:
-    """Derive the one stored form of the key. Two callers with the same key never share an id."""
-    return RecordId(sha256(frame(scope.encode(), key.encode("ascii"))).digest())
+def record_id(scope: Scope, key: Key, namespace: str = "") -> RecordId:
+    """Derive the one stored form of the key. Two callers, or two namespaces, never share an id."""
+    app = [namespace.encode("ascii")] if namespace else []
+    return RecordId(sha256(frame(*app, scope.encode(), key.encode("ascii"))).digest())
 
 
 def _text_of(principal: object) -> str:

@@ -74,7 +74,7 @@ def read(request: Request, policy: Policy, settings: Settings) -> Reading | None
         return None
     key = parse_key(text, settings.key_syntax)
     scope = scope_of(policy.scope())
-    id_ = record_id(scope, key)
+    id_ = record_id(scope, key, settings.namespace)
     try:
         content = _content(request, policy, settings.max_body)
     except RequestRefused as refusal:

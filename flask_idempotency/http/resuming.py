@@ -26,11 +26,12 @@ _HEADERS = (
 )  # what may change the answer, and says nothing of the caller
 
 
-def pack_request(request: Request) -> str:
+def pack_request(request: Request, namespace: str) -> str:
     """Write down what was asked, once it was read: then the whole body is in ``wsgi.input``, wherever that stands."""
     environ = request.environ
     return json.dumps(
         {
+            "namespace": namespace,
             "base": request.root_url,
             "method": request.method,
             "path": environ.get("PATH_INFO", ""),
@@ -43,9 +44,11 @@ def pack_request(request: Request) -> str:
     )
 
 
-def unpack_request(text: str, asked: Asked) -> "WSGIEnvironment":
-    """Make the request again, as one of the caller who asked it first."""
+def unpack_request(text: str, asked: Asked, namespace: str) -> "WSGIEnvironment | None":
+    """Make the request again, as one of the caller who asked it first. None: it is another namespace's."""
     stored = json.loads(text)
+    if stored.get("namespace", "") != namespace:
+        return None
     builder = EnvironBuilder(
         method=stored["method"],
         base_url=stored["base"],

@@ -49,7 +49,7 @@ class Store(Protocol):
 
         A lease that has passed, or was ended, goes to the next claimant of the same fingerprint with a new token. Only
         one that has passed was taken over; after ``lifecycle.TAKEOVERS`` of those the record is quarantined instead.
-        An expired record counts as absent.
+        An expired record counts as absent. The claim has the fingerprint that the record has.
         """
 
     def renew(self, claim: Claim, lease: timedelta) -> None:

@@ -63,7 +63,7 @@ class MemoryStore:
                 row = self._rows[asked.id] = _Row(asked, State.RUNNING, token, 1, now, now + lease)
                 if first is not None:
                     row.point, row.checkpoints[first.name] = first.point, (first, now)
-                return Claim(asked.id, Lease(token), 1, taken_over=False, point=row.point)
+                return Claim(asked.id, asked.fingerprint, Lease(token), 1, taken_over=False, point=row.point)
             if row.state is not State.RUNNING:
                 return Settled(self._record(row))
             if (row.token is not None and row.lease_until > now) or not same(row.asked.fingerprint, asked.fingerprint):
@@ -74,7 +74,7 @@ class MemoryStore:
             taken_over = row.token is not None
             row.token, row.attempt, row.lease_until = token, row.attempt + taken_over, now + lease
             self._move(row, Event.TAKE_OVER)
-            return Claim(asked.id, Lease(token), row.attempt, taken_over, row.point)
+            return Claim(asked.id, asked.fingerprint, Lease(token), row.attempt, taken_over, row.point)
 
     def renew(self, claim: Claim, lease: timedelta) -> None:
         """Let the lease run from now on."""

@@ -126,12 +126,12 @@ class SqlStore(SqlDatabase):
             seen = self._try_claim(asked, token, lease, first)
             match seen:
                 case Seen(attempt=int(attempt), record=before, point=point):
-                    return Claim(asked.id, Lease(token), attempt, _was_held(before), point)
+                    return Claim(asked.id, asked.fingerprint, Lease(token), attempt, _was_held(before), point)
                 case Seen(record=None):
                     continue  # a rival's row, written after this statement began: look again
                 case Seen(record=Record(condition=Running(token=held), attempt=attempt, point=point)) if held == token:
                     # The connection was lost after our claim was committed; it is ours all the same.
-                    return Claim(asked.id, Lease(token), attempt, taken_over=False, point=point)
+                    return Claim(asked.id, asked.fingerprint, Lease(token), attempt, taken_over=False, point=point)
                 case Seen(record=Record(condition=Running() as running) as record):
                     known = record.asked.fingerprint
                     if running.lease_left > timedelta(0) or not same(known, asked.fingerprint):
@@ -305,7 +305,8 @@ class SqlStore(SqlDatabase):
 
         def claim(attempt: int, *, replaces: bool) -> Claim:
             token = secrets.token_bytes(TOKEN_BYTES)
-            return Claim(asked.id, Transaction(token, replaces, has_past), attempt, taken_over=False)
+            guard = Transaction(token, replaces, has_past)
+            return Claim(asked.id, asked.fingerprint, guard, attempt, taken_over=False)
 
         if not rows:
             return claim(1, replaces=False)

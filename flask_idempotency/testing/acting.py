@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from flask_idempotency.core.checkpoint import Checkpoint, Kind, Progress
 from flask_idempotency.core.lifecycle import TAKEOVERS
-from flask_idempotency.core.record import Busy, Claim, Finished, Quarantined, Record, Running, Settled
+from flask_idempotency.core.record import Asked, Busy, Claim, Finished, Quarantined, Record, Running, Settled
 from flask_idempotency.core.snapshot import Snapshot
 from flask_idempotency.stores import Store
 from flask_idempotency.testing.given import LEASE, MOMENT, LetPass, make_asked
@@ -24,6 +24,11 @@ OTHER = Snapshot(200, (), b"another answer")
 def begin(store: Store, key: str = "order-1") -> Claim:
     """Claim a record, which must be free."""
     return claimed(store.claim(make_asked(key), LEASE))
+
+
+def misplaced_claim(asked: Asked, claim: Claim) -> Claim:
+    """Make a claim on *asked* with the token of another record's claim: it opens nothing."""
+    return replace(claim, id=asked.id, fingerprint=asked.fingerprint, attempt=1, taken_over=False, point=None)
 
 
 def let_run_out(store: Store, let_pass: LetPass, times: int) -> list[int]:

@@ -19,6 +19,7 @@ from flask_idempotency.testing.acting import (
     lease_of,
     make_effect,
     make_phase,
+    misplaced_claim,
     outcome_of,
     progress_of,
     race,
@@ -283,7 +284,7 @@ class Checkpointing:
         stranger = begin(store, "order-2")
 
         with pytest.raises(ClaimLost):
-            store.checkpoint(Claim(make_asked().id, stranger.guard, 1, taken_over=False), _PLACED)
+            store.checkpoint(misplaced_claim(make_asked(), stranger), _PLACED)
 
         assert store.find(make_asked().id) is None
         assert store.checkpoints(make_asked().id) == []

@@ -83,6 +83,21 @@ class Claiming:
 
         assert offsets == [timedelta(0)] * 3
 
+    def test_a_claim_has_the_fingerprint_that_the_record_has(self, store: Store, let_pass: LetPass) -> None:
+        """New, resumed, taken over, and after expiry, when the key may stand for another request."""
+        new = begin(store)
+        store.release(new)
+        resumed = begin(store)
+        let_pass(LEASE)
+        taken_over = begin(store)
+        store.complete(taken_over, CREATED, RETENTION)
+        let_pass(RETENTION)
+
+        another = claimed(store.claim(make_asked(body="two books"), LEASE))
+
+        assert {each.fingerprint for each in (new, resumed, taken_over)} == {make_asked().fingerprint}
+        assert another.fingerprint == record_of(store).asked.fingerprint == make_asked(body="two books").fingerprint
+
     def test_a_second_caller_is_told_that_the_record_is_busy(self, store: Store) -> None:
         """Nobody else runs while the lease lasts, and the caller learns how long that may be."""
         begin(store)

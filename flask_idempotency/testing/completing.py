@@ -5,11 +5,20 @@ from datetime import timedelta
 import pytest
 
 from flask_idempotency.core.lifecycle import State
-from flask_idempotency.core.record import Claim, Finished, Settled
+from flask_idempotency.core.record import Finished, Settled
 from flask_idempotency.core.snapshot import Answer, NotKept, Snapshot
 from flask_idempotency.errors import ClaimLost
 from flask_idempotency.stores import Store
-from flask_idempotency.testing.acting import OTHER, begin, claimed, lease_of, outcome_of, race, record_of
+from flask_idempotency.testing.acting import (
+    OTHER,
+    begin,
+    claimed,
+    lease_of,
+    misplaced_claim,
+    outcome_of,
+    race,
+    record_of,
+)
 from flask_idempotency.testing.given import CREATED, LEASE, MOMENT, RETENTION, LetPass, make_asked
 
 _ANSWERS = {
@@ -123,6 +132,6 @@ class Completing:
         stranger = claimed(store.claim(make_asked("order-2"), LEASE))
 
         with pytest.raises(ClaimLost):
-            store.complete(Claim(make_asked().id, stranger.guard, 1, taken_over=False), CREATED, RETENTION)
+            store.complete(misplaced_claim(make_asked(), stranger), CREATED, RETENTION)
 
         assert store.find(make_asked().id) is None

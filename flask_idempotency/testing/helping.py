@@ -20,6 +20,7 @@ from flask_idempotency.testing.acting import (
     let_run_out,
     make_effect,
     make_phase,
+    misplaced_claim,
     outcome_of,
     progress_of,
     race,
@@ -81,7 +82,7 @@ class Helping:
         begin(store)
         before = everything_in(store)
 
-        for claim in (late, ended, done, Claim(make_asked("order-4").id, late.guard, 1, taken_over=False)):
+        for claim in (late, ended, done, misplaced_claim(make_asked("order-4"), late)):
             store.note(claim, _WHY)
 
         assert everything_in(store) == before
@@ -165,7 +166,7 @@ class Helping:
         begin(store)
         before = everything_in(store)
 
-        for claim in (late, ended, done, Claim(make_asked("order-4").id, late.guard, 1, taken_over=False)):
+        for claim in (late, ended, done, misplaced_claim(make_asked("order-4"), late)):
             with pytest.raises(ClaimLost):
                 store.quarantine(claim, _WHY)
 

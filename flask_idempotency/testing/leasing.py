@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from flask_idempotency.core.lifecycle import TAKEOVERS, State
-from flask_idempotency.core.record import Busy, Claim, Settled
+from flask_idempotency.core.record import Busy, Settled
 from flask_idempotency.errors import ClaimLost
 from flask_idempotency.stores import Store
 from flask_idempotency.testing.acting import (
@@ -14,6 +14,7 @@ from flask_idempotency.testing.acting import (
     claimed,
     lease_of,
     let_run_out,
+    misplaced_claim,
     outcome_of,
     record_of,
     wear_out,
@@ -157,7 +158,7 @@ class Leasing:
         stranger = claimed(store.claim(make_asked("order-2"), LEASE))
 
         with pytest.raises(ClaimLost):
-            store.renew(Claim(make_asked().id, stranger.guard, 1, taken_over=False), LEASE)
+            store.renew(misplaced_claim(make_asked(), stranger), LEASE)
 
         assert store.find(make_asked().id) is None
 
@@ -212,7 +213,7 @@ class Leasing:
         stranger = claimed(store.claim(make_asked("order-2"), LEASE))
 
         with pytest.raises(ClaimLost):
-            store.release(Claim(make_asked().id, stranger.guard, 1, taken_over=False))
+            store.release(misplaced_claim(make_asked(), stranger))
 
         assert store.find(make_asked().id) is None
         assert isinstance(store.claim(make_asked("order-2"), LEASE), Busy)

@@ -22,6 +22,7 @@ from flask_idempotency.testing.acting import (
     lease_of,
     make_effect,
     make_phase,
+    misplaced_claim,
     outcome_of,
     progress_of,
     record_of,
@@ -408,7 +409,7 @@ class Phases:
         let_pass(LEASE)
         begin(store)
 
-        for claim in (late, ended, done_, stuck, Claim(make_asked("order-5").id, late.guard, 1, taken_over=False)):
+        for claim in (late, ended, done_, stuck, misplaced_claim(make_asked("order-5"), late)):
             with pytest.raises(ClaimLost):
                 store.stand(claim)
 

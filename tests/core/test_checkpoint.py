@@ -22,10 +22,12 @@ from flask_idempotency.core.checkpoint import (
     effect_key,
     load_result,
 )
+from flask_idempotency.core.fingerprint import Fingerprint
 from flask_idempotency.core.scope import RecordId
 from flask_idempotency.errors import IdempotencyError
 
 RECORD = RecordId(bytes(range(32)))
+ASKED = Fingerprint(1, bytes(range(15)))
 
 # -- names -------------------------------------------------------------------------------------------------------------
 
@@ -185,44 +187,51 @@ def test_a_point_says_nothing_of_result_position_or_age():
 
 
 def test_the_key_of_an_effect_never_changes():
-    assert effect_key(RECORD, "charge", 1) == "77755c0e20f4b8dc5f726a6baeccf287"
-    assert effect_key(RECORD, "charge", 2) == "c1f465ed2c4934af841115dd761b52ce"
+    assert effect_key(RECORD, ASKED, "charge", 1) == "c9b22a77f3905852b5b61960b01ef29b"
+    assert effect_key(RECORD, ASKED, "charge", 2) == "0dea8b3286818dce9b1f594fb2b3ad8f"
 
 
-def test_the_key_of_an_effect_is_a_digest_of_three_things_each_behind_its_length():
-    parts = (b"effect", bytes(RECORD), b"charge", b"12")
+def test_the_key_of_an_effect_is_a_digest_of_four_things_each_behind_its_length():
+    parts = (b"effect", bytes(RECORD), bytes(ASKED), b"charge", b"12")
     framed = b"".join(len(part).to_bytes(8, "big") + part for part in parts)
 
-    assert effect_key(RECORD, "charge", 12) == sha256(framed).hexdigest()[:32]
+    assert effect_key(RECORD, ASKED, "charge", 12) == sha256(framed).hexdigest()[:32]
 
 
 @given(
     first=st.tuples(
-        st.binary(min_size=32, max_size=32), st.from_regex(r"[a-z0-9]{1,5}", fullmatch=True), st.integers(1)
+        st.binary(min_size=32, max_size=32),
+        st.builds(Fingerprint, st.integers(0, 255), st.binary(min_size=15, max_size=15)),
+        st.from_regex(r"[a-z0-9]{1,5}", fullmatch=True),
+        st.integers(1),
     ),
     second=st.tuples(
-        st.binary(min_size=32, max_size=32), st.from_regex(r"[a-z0-9]{1,5}", fullmatch=True), st.integers(1)
+        st.binary(min_size=32, max_size=32),
+        st.builds(Fingerprint, st.integers(0, 255), st.binary(min_size=15, max_size=15)),
+        st.from_regex(r"[a-z0-9]{1,5}", fullmatch=True),
+        st.integers(1),
     ),
 )
 def test_keys_are_the_same_for_the_same_effect_and_for_no_other(first, second):
-    keys = [effect_key(RecordId(id_), name, generation) for id_, name, generation in (first, second)]
+    keys = [effect_key(RecordId(id_), *others) for id_, *others in (first, second)]
 
     assert (keys[0] == keys[1]) == (first == second)
 
 
-def test_a_key_differs_by_record_name_and_generation():
+def test_a_key_differs_by_record_request_name_and_generation():
     keys = {
-        effect_key(record, name, generation)
+        effect_key(record, asked, name, generation)
         for record in (RECORD, RecordId(bytes(32)))
+        for asked in (ASKED, Fingerprint(1, bytes(15)), Fingerprint(2, ASKED.digest))
         for name in ("charge", "charge1", "charge11")
         for generation in (1, 11, 111)
     }
 
-    assert len(keys) == 18
+    assert len(keys) == 54
 
 
 def test_a_key_fits_where_keys_are_short_and_plain():
-    key = effect_key(RECORD, "x" * 100, 1000)
+    key = effect_key(RECORD, ASKED, "x" * 100, 1000)
 
     assert len(key) == 32
     assert key.isalnum()

@@ -186,3 +186,18 @@ def test_the_id_of_a_record_never_changes_between_releases():
     stored = record_id(Scope("alice"), Key("abc"))
 
     assert stored == sha256(b"\0\0\0\0\0\0\0\x05alice\0\0\0\0\0\0\0\x03abc").digest()
+
+
+def test_an_empty_namespace_changes_no_id():
+    assert record_id(Scope("alice"), Key("abc"), "") == record_id(Scope("alice"), Key("abc"))
+
+
+def test_the_id_of_a_record_in_a_namespace_never_changes_between_releases():
+    stored = record_id(Scope("alice"), Key("abc"), "shop")
+
+    assert stored == sha256(b"\0\0\0\0\0\0\0\x04shop\0\0\0\0\0\0\0\x05alice\0\0\0\0\0\0\0\x03abc").digest()
+
+
+@given(one=st.tuples(names, keys, st.text("ab/", max_size=3)), other=st.tuples(names, keys, st.text("ab/", max_size=3)))
+def test_two_namespaces_share_no_id(one, other):
+    assert (record_id(*one) == record_id(*other)) == (one == other)

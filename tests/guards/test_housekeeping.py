@@ -10,6 +10,7 @@ from datetime import timedelta
 import pytest
 
 from flask_idempotency import housekeeping, signals
+from flask_idempotency.core.fingerprint import Fingerprint
 from flask_idempotency.core.record import Claim, Lease
 from flask_idempotency.core.scope import RecordId
 from flask_idempotency.core.snapshot import Snapshot
@@ -25,7 +26,7 @@ ANSWER, RETENTION = Snapshot(201, (), b"done"), timedelta(days=1)
 
 
 def claim(number=0):
-    return Claim(RecordId(bytes(32)), Lease(number.to_bytes(16)), 1, taken_over=False)
+    return Claim(RecordId(bytes(32)), Fingerprint(1, bytes(15)), Lease(number.to_bytes(16)), 1, taken_over=False)
 
 
 class Told:

@@ -14,6 +14,7 @@ from flask import Request, Response, request
 from flask_idempotency import lease, phases
 from flask_idempotency import request as requests_way
 from flask_idempotency.core.checkpoint import Checkpoint, Kind, dump_result, load_result
+from flask_idempotency.core.fingerprint import Fingerprint
 from flask_idempotency.core.record import Claim
 from flask_idempotency.core.scope import RecordId
 from flask_idempotency.core.snapshot import Answer
@@ -137,11 +138,12 @@ def delete_on_error(bed: Bed) -> None:
 def effect_key_per_attempt(bed: Bed) -> None:
     """Whoever lets the gateway's client library make up the key, as most do when they are given none."""
 
-    def key_of_this_attempt(record: RecordId, name: str, generation: int) -> str:
+    def key_of_this_attempt(record: RecordId, asked: Fingerprint, name: str, generation: int) -> str:
         found = exchange.peek(request.environ)
         assert found is not None, "an effect is part of a request"
         assert isinstance(found.attempt, Held), "an effect has a lease"
-        return sha256(real(record, name, generation).encode() + found.attempt.claim.guard.token).hexdigest()[:32]
+        key = real(record, asked, name, generation)
+        return sha256(key.encode() + found.attempt.claim.guard.token).hexdigest()[:32]
 
     real = bed.replace(phases, "effect_key", key_of_this_attempt)
 

@@ -142,6 +142,17 @@ def test_a_client_that_comes_back_late_gets_the_answer_that_the_completer_got(of
     assert len(office.charges) == 1
 
 
+def test_a_request_of_another_namespace_is_left_to_its_own_app(tables, office):
+    other = Office(tables, settings={"IDEMPOTENCY_NAMESPACE": "billing"})
+    other.send()
+    office.is_down = other.is_down = False
+
+    assert office.complete() == []
+    assert other.complete() == [(201, "finished")]
+    assert (len(office.charges), len(other.charges)) == (0, 1)
+    other.close()
+
+
 def test_the_view_sees_the_request_as_it_was_first_sent(office):
     office.send(path="/checkout/t%C3%A9%20a?gift=1&gift=2", base_url="https://shop.example/app")
     office.is_down = False

@@ -163,6 +163,14 @@ def _same_as(asked: Asked) -> Fingerprint:
     return asked.fingerprint
 
 
+class ForgetsFingerprintOfClaims(Mutant):
+    """Every request under a key has the same effect keys, whatever it asks for."""
+
+    def claim(self, asked: Asked, lease: timedelta, first: Checkpoint | None = None) -> Claim | Busy | Settled:
+        found = super().claim(asked, lease, first)
+        return replace(found, fingerprint=Fingerprint(1, bytes(15))) if isinstance(found, Claim) else found
+
+
 class TakesOverEarly(Mutant):
     """A lease is written shorter than it was promised to its owner."""
 
