@@ -276,7 +276,10 @@ def _protection(endpoint: str, method: str) -> Sequence[str]:
     policy = state.policy(options) if options else state.policy()
     if method not in policy.methods:
         return [f"no: {method} is not covered", *[""] * 5]
-    how = "@idempotent" if options else "before the view"
+    if options:
+        how = "@idempotent"
+    else:
+        how = "before its decorators" if state.is_behind_decorators(endpoint, method) else "before the view"
     durations = [str(policy.lease), str(policy.retention)]
     return [how, "required" if policy.required else "optional", policy.guard, *durations, policy.in_flight]
 

@@ -93,11 +93,6 @@ class Held:
         self._is_lost = self._is_quarantined = False
         self._leaves_lease = False
 
-    @property
-    def has_committed(self) -> bool:
-        """Whether something would be undone: no, what was committed stays."""
-        return False
-
     def note_end(self) -> None:
         """Do nothing: what is left uncommitted is not ours to undo."""
 

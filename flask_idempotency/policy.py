@@ -20,6 +20,7 @@ FingerprintFunction = Callable[[Request], bytes | str]
 CallerFunction = Callable[[str], object]
 
 MARK = "__idempotency__"  # the attribute of a view that carries its options, or EXEMPT
+_RESOURCES = frozenset({"flask_restful", "flask_restx"})
 _DEPTH = 12  # decorators looked through in search of the mark; nobody stacks more
 _decorated: WeakSet[FunctionType] = WeakSet()
 
@@ -126,6 +127,23 @@ def options_of(view: Callable[..., Any], method: str) -> Options | Exempt | None
     served_by = (getattr(class_, each, None) for each in (name, "dispatch_request"))
     places = (view, class_, *_method_decorators(class_, name), *served_by)
     return next((mark for place in places if (mark := _mark(place)) is not None), None)
+
+
+def has_decorators(view: Callable[..., Any], method: str) -> bool:
+    """Say whether decorators of an app stand around a view. One that forgot ``functools.wraps`` cannot be seen."""
+    class_, name = getattr(view, "view_class", None), method.lower()
+    if getattr(class_, "decorators", None) or any(True for _ in _method_decorators(class_, name)):
+        return True
+    return _is_wrapped(view) or any(_is_wrapped(getattr(class_, each, None)) for each in (name, "dispatch_request"))
+
+
+def _is_wrapped(view: Any) -> bool:
+    """Say whether a function wraps another, apart from what Flask-RESTful and Flask-RESTX put around every resource."""
+    inner = getattr(view, "__wrapped__", None)
+    if inner is None:
+        return False
+    module: str = getattr(view, "__globals__", {}).get("__name__", "")
+    return module.partition(".")[0] not in _RESOURCES or _is_wrapped(inner)
 
 
 def _method_decorators(class_: Any, method: str) -> Iterable[Any]:

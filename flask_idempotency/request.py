@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from flask import Flask, Request, Response, after_this_request, current_app, got_request_exception, request
+from flask import Flask, Request, Response, current_app, got_request_exception, request
 from werkzeug.exceptions import HTTPException, InternalServerError
 
 from flask_idempotency import lease, signals, transaction
@@ -37,63 +37,73 @@ from flask_idempotency.stores.forks import notice_fork
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
+BEHIND_DECORATORS = (
+    "%s %s (%s) has decorators but not @idempotent: a request with a key is claimed, and a replay answered, before they"
+    " run. Put @idempotent below the decorators that decide who may come in, or @exempt on the view."
+)
+
 log = logging.getLogger("flask_idempotency")
 
 
 def follow(app: Flask, state: State) -> None:
-    """Follow every request of an app from its start to its end."""
+    """Follow every request of an app from its start to its end.
+
+    Two methods of the app are wrapped, for there is no hook that comes behind all hooks, in whatever order an app and
+    its extensions have registered them.
+    """
     app.url_value_preprocessor(MisplacedDecorators(app, state).check)
-    app.url_value_preprocessor(partial(_listen, state))
-    app.before_request(partial(_open_undecorated, state))
-    app.after_request(partial(_settle, app, state))
-    app.preprocess_request = _minding_hooks(app, state)  # type: ignore[method-assign]  # there is no hook for hooks
+    app.preprocess_request = _opening(app, state)  # type: ignore[method-assign]  # see above
+    app.process_response = _settling(app, state)  # type: ignore[method-assign]  # see above
     got_request_exception.connect(_note_failure, app)
     app.wsgi_app = _with_safety_net(app)  # type: ignore[assignment, method-assign]  # the documented way
 
 
-def _listen(state: State, _: str | None, __: dict[str, Any] | None) -> None:
-    """Be the first to see the answer of a request that may have a key (``url_value_preprocessor``).
+def _opening(app: Flask, state: State) -> Callable[..., Any]:
+    """Wrap an app's ``preprocess_request``: a view that says nothing about itself is opened behind all the hooks.
 
-    Whoever else sees it may raise, and what the view did must be known by then. A request that is resumed becomes its
-    caller's before anybody asks whose it is.
+    So whoever refuses a request there refuses its replay too, and leaves no claim.
     """
-    asked = _this_request()
-    if may_have_key(asked):
-        after_this_request(partial(_note_answer, asked, state))
-        resumed: Asked | None = asked.environ.get(RESUMED)
+    preprocess = app.preprocess_request
+
+    def run(*args: Any, **options: Any) -> Any:  # newer versions of Flask pass the context
+        resumed: Asked | None = request.environ.get(RESUMED)
         if resumed is not None and state.caller is not None:
-            state.caller(resumed.scope)
+            state.caller(resumed.scope)  # before anybody asks whose request it is
+        answer = preprocess(*args, **options)
+        return _open_undecorated(state) if answer is None else answer
+
+    return run
+
+
+def _settling(app: Flask, state: State) -> Callable[..., Any]:
+    """Wrap an app's ``process_response``: the answer is noted before the first hook and settled behind the last.
+
+    What a hook commits, or Flask when it saves the session, is part of the request. What the view did must be known
+    before they run, for one of them may raise.
+    """
+    process: Callable[..., Response] = app.process_response
+
+    def run(*args: Any, **options: Any) -> Response:
+        *context, response = args  # newer versions of Flask pass the context before it
+        found = exchange.peek(request.environ, state)
+        if found is not None and found.attempt is not None:
+            _note(found, response)
+        return _settle(app, state, process(*context, response, **options))
+
+    return run
 
 
 def _open_undecorated(state: State) -> Response | None:
-    """Open, before the view, a request to a view that says nothing about itself (``before_request``)."""
+    """Open a request to a view that says nothing about itself."""
     asked, settings = _this_request(), state.settings
     if not (settings.required or may_have_key(asked)):
         return None
     endpoint = asked.endpoint
-    if endpoint is None:
-        return None
-    if state.options_of(endpoint, asked.method) is not None:
-        return None  # it opens where its decorator stands, or not at all
+    if endpoint is None or state.options_of(endpoint, asked.method) is not None:
+        return None  # the latter opens where its decorator stands, or not at all
+    if asked.method in state.policy().methods and state.is_behind_decorators(endpoint, asked.method):
+        state.warn_once(BEHIND_DECORATORS, asked.method, asked.url_rule, endpoint)
     return _open(state, asked, DEFAULT)
-
-
-def _minding_hooks(app: Flask, state: State) -> Callable[..., Any]:
-    """Wrap an app's ``preprocess_request``: if another hook answers or raises behind a claim, its view does not run."""
-    preprocess = app.preprocess_request
-
-    def run(*args: Any, **options: Any) -> Any:
-        is_answered = True
-        try:
-            answer = preprocess(*args, **options)
-            is_answered = answer is not None
-            return answer
-        finally:
-            found = exchange.peek(request.environ, state) if is_answered else None
-            if found is not None:
-                found.is_hooks_own = True
-
-    return run
 
 
 class MindingWhatLeaves:
@@ -172,22 +182,12 @@ def _open(state: State, asked: Request, options: Options) -> Response | None:
             return None
 
 
-def _note_answer(asked: Request, state: State, response: Response) -> Response:
-    """Remember what the view made, before another hook can spoil it: a success is never run again."""
-    found = exchange.peek(asked.environ, state)
-    if found is not None and found.attempt is not None:
-        _note(found, response)
-    return response
-
-
 def _note(found: Exchange, response: Response) -> None:
     if found.made is None and not found.failed:
         refusal = found.refusal  # whatever the app makes of it on its way out, it is nobody's answer
         is_ours = refusal is not None and (found.refusal_left or response.status_code == refusal.code)
         keeps = not is_ours and is_kept(found.policy, response)
         if found.attempt is not None:
-            if found.is_hooks_own and response.status_code >= 300 and not found.attempt.has_committed:
-                keeps = False  # a refusal by a hook that has done nothing
             found.attempt.note_end()
         found.made = Made(response, response.status_code, keeps)
 
@@ -200,18 +200,17 @@ def _note_failure(_: Flask, exception: BaseException | None = None, **__: Any) -
 
 
 def _settle(app: Flask, state: State, response: Response) -> Response:
-    """Settle a request once its answer is made (``after_request``)."""
+    """Settle a request once its answer is made, and every hook has been over it."""
     match exchange.pop(request.environ, state):
         case None:
             pass
         case Exchange(course=Replay(snapshot), reference=str(known), restored=restored, failed=False):
             if restored is not None and restored.is_intact(response):
                 return response
-            return restore(snapshot, request, known, response)  # the other hooks have been over it
+            return restore(snapshot, request, known, response)
         case Exchange(course=Refuse(refusal), failed=False):
             return _mark_refusal(state, refusal, response)
         case Exchange(attempt=attempt, reference=str(known), reading=Reading() as reading) as found if attempt:
-            _note(found, response)  # where the key came to light too late for us to be the first
             try:
                 _conclude(app, state, found, attempt, None if found.failed else response)
             except ClaimLost:

@@ -28,6 +28,7 @@ from flask_idempotency.policy import (
     Policy,
     ScopeFunction,
     apply,
+    has_decorators,
     is_question,
     options_of,
 )
@@ -91,6 +92,7 @@ class State:
     doorbell: Doorbell = field(default_factory=Doorbell)
     _policies: dict[Options, Policy] = field(default_factory=dict)
     _options: dict[tuple[str, str], Options | Exempt | None] = field(default_factory=dict)
+    _warned: set[str] = field(default_factory=set)
     _ready: Event = field(default_factory=Event)
 
     def policy(self, options: Options = DEFAULT) -> Policy:
@@ -115,6 +117,16 @@ class State:
         if key not in self._options:
             self._options[key] = options_of(current_app.view_functions[endpoint], method)
         return self._options[key]
+
+    def is_behind_decorators(self, endpoint: str, method: str) -> bool:
+        """Say whether the view of the current app's endpoint, which is without ours, has decorators of its own."""
+        return has_decorators(current_app.view_functions[endpoint], method)
+
+    def warn_once(self, message: str, *about: object) -> None:
+        """Log a warning, the first time that there is this reason for it."""
+        if (text := message % about) not in self._warned:
+            self._warned.add(text)
+            log.warning("%s", text)
 
     def ready_store(self) -> Store:
         """Give the store, looked at before its first use. Raises StoreUnavailable if it is not set up."""

@@ -114,11 +114,6 @@ class Entered(Work):
         """The attempt is its own work."""
         return self
 
-    @property
-    def has_committed(self) -> bool:
-        """Whether the view, or a hook, has committed something."""
-        return self._joint.commits > 0
-
     def note_end(self) -> None:
         """Remember whether something is left to be committed, by a hook perhaps; later it may have been dropped."""
         self._left = None if self._is_settled() else self._joint.commits

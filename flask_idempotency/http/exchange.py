@@ -52,10 +52,6 @@ class Attempt(Protocol):
     def work(self) -> object:
         """The transaction that the app's sessions take part in now, if there is one."""
 
-    @property
-    def has_committed(self) -> bool:
-        """Whether something was committed that would be undone by a release."""
-
     def note_end(self) -> None:
         """Remember what the view has left to be committed when it answered."""
 
@@ -87,7 +83,6 @@ class Exchange:
     policy: Policy
     reference: Reference | None
     reading: Reading | None
-    is_hooks_own: bool = False  # the answer: a hook has given it in the place of the view
     made: Made | None = None
     restored: Restored | None = None  # what a replay has been given already
     refusal: RequestRefused | None = None  # what a phase or effect has raised, if the view let it pass or may have

@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 from urllib.request import ProxyHandler, Request, build_opener
 
 from blinker import NamedSignal
-from flask import Flask, Response, current_app, has_request_context, request
+from flask import Flask, Response, current_app, has_request_context, request, request_finished
 from flask_sqlalchemy import SQLAlchemy
 from sqlalchemy import select
 from sqlalchemy.orm import Mapped, mapped_column
@@ -335,17 +335,16 @@ def make_app(
     app.config["SQLALCHEMY_ENGINE_OPTIONS"] = engine or {}
     db.init_app(app)
 
-    @app.after_request
-    def after_ours(response: Response) -> Response:
-        """Registered before the extension, so it runs after it: the answer is stored and not yet sent."""
+    def after_ours(_: Flask, **__: object) -> None:
+        """Behind the hooks and the extension: the answer is stored and not yet sent."""
         at("respond.before")
-        return response
 
+    request_finished.connect(after_ours, app, weak=False)
     Idempotency(app, db=db, scope=everyone)
 
     @app.after_request
     def before_ours(response: Response) -> Response:
-        """Registered after the extension, so it runs before it: the answer is made and not yet stored."""
+        """A hook, so it runs before the extension: the answer is made and not yet stored."""
         at("finish.before_commit")
         return response
 

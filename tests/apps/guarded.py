@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from flask import Flask, Response, has_request_context, request
+from flask import Flask, Response, has_request_context, request, request_finished
 
 from flask_idempotency import Idempotency, housekeeping, idempotent, signals
 from flask_idempotency.stores import open_store
@@ -33,13 +33,12 @@ app = Flask(__name__)
 app.config.update({f"IDEMPOTENCY_{name}": value for name, value in json.loads(os.environ["GUARDED_SETTINGS"]).items()})
 
 
-@app.after_request
-def after_ours(response: Response) -> Response:
-    """Registered before the extension, so it runs after it: the answer is stored and not yet sent."""
+def after_ours(_: Flask, **__: object) -> None:
+    """Behind the hooks and the extension: the answer is stored and not yet sent."""
     die_at("respond.before")
-    return response
 
 
+request_finished.connect(after_ours, app)
 store = open_store(os.environ["GUARDED_STORE"])
 if size := os.environ.get("GUARDED_POOL"):
     pool = store._engine.pool  # type: ignore[attr-defined]  # every SQL store has one, and a URL cannot say how large
@@ -50,7 +49,7 @@ Idempotency(app, store=store, scope=everyone)
 
 @app.after_request
 def before_ours(response: Response) -> Response:
-    """Registered after the extension, so it runs before it: the answer is made and not yet stored."""
+    """A hook, so it runs before the extension: the answer is made and not yet stored."""
     die_at("finish.before_commit")
     return response
 

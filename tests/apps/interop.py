@@ -6,7 +6,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from flask import Flask, Response, request
+from flask import Flask, request, request_finished
 
 from flask_idempotency import Idempotency, idempotent, scopes
 
@@ -17,17 +17,16 @@ app = Flask(__name__)
 app.config.update(IDEMPOTENCY_STORE=os.environ["INTEROP_STORE"], IDEMPOTENCY_IN_FLIGHT="wait")
 
 
-@app.after_request
-def lose_answer(response: Response) -> Response:
-    """Hang up instead of answering, if told to. Registered before the extension, so the answer is stored by now."""
+def lose_answer(_: Flask, **__: object) -> None:
+    """Hang up instead of answering, if told to. The answer is stored by now."""
     for order in LOSE.iterdir():
         order.unlink()
         connection: Any = request.environ.get("gunicorn.socket") or request.environ["werkzeug.socket"]
         connection.shutdown(socket.SHUT_RDWR)
         break
-    return response
 
 
+request_finished.connect(lose_answer, app)
 Idempotency(app, scope=scopes.credential)
 
 

@@ -7,7 +7,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from flask import Flask, Response, current_app, has_request_context, request
+from flask import Flask, Response, current_app, has_request_context, request, request_finished
 from flask_sqlalchemy import SQLAlchemy
 from sqlalchemy.orm import Mapped, mapped_column
 
@@ -66,17 +66,16 @@ def make_app(url: str, *, ledger: Path | None = None, gate: int = 0, engine: Any
     app.config["SQLALCHEMY_ENGINE_OPTIONS"] = engine or {}
     db.init_app(app)
 
-    @app.after_request
-    def after_ours(response: Response) -> Response:
-        """Registered before the extension, so it runs after it: the work is committed and the answer not yet sent."""
+    def after_ours(_: Flask, **__: object) -> None:
+        """Behind the hooks and the extension: the work is committed and the answer not yet sent."""
         die_at("respond.before")
-        return response
 
+    request_finished.connect(after_ours, app, weak=False)
     Idempotency(app, db=db, scope=scopes.everyone)
 
     @app.after_request
     def before_ours(response: Response) -> Response:
-        """Registered after the extension, so it runs before it: the answer is made and nothing committed."""
+        """A hook, so it runs before the extension: the answer is made and nothing committed."""
         die_at("finish.before_commit")
         return response
 

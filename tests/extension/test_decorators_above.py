@@ -5,8 +5,9 @@ from itertools import count
 
 import pytest
 from flask import abort, make_response, request
+from flask.views import MethodView
 
-from flask_idempotency import idempotent
+from flask_idempotency import exempt, idempotent
 from flask_idempotency.errors import IdempotencyError
 from tests.apps.shop import REPLAYED
 
@@ -159,3 +160,88 @@ def test_a_decorator_below_is_part_of_the_view(shop):
     shop.send("/below")
 
     assert seen == ["/below"]
+
+
+# -- decorators above a view that has none of ours ---------------------------------------------------------------------
+
+
+class OfAClass(MethodView):
+    """With decorators for all its methods."""
+
+    decorators = (with_wraps,)
+
+    def post(self):
+        return "made", 201
+
+
+class OfAMethod(MethodView):
+    """With a decorator on one."""
+
+    @with_wraps
+    def post(self):
+        return "made", 201
+
+
+class OfAResource(MethodView):
+    """With decorators as Flask-RESTful and Flask-RESTX have them."""
+
+    method_decorators = (with_wraps,)
+
+    def post(self):
+        return "made", 201
+
+
+BARE = {
+    "a function": with_wraps(lambda: ("made", 201)),
+    "a class": OfAClass.as_view("bare"),
+    "a method": OfAMethod.as_view("bare"),
+    "a resource": OfAResource.as_view("bare"),
+}
+bare = pytest.mark.parametrize("view", BARE.values(), ids=BARE)
+
+
+@bare
+def test_a_view_behind_decorators_of_its_own_is_warned_about_once_by_name(shop, view, caplog):
+    shop.app.add_url_rule("/bare", "bare", view, methods=["POST"])
+    shop.send("/bare", None, headers=ALICE)
+    before = caplog.messages[:]
+
+    shop.send("/bare", headers=ALICE)
+    shop.send("/bare", "another", headers=ALICE)
+
+    assert before == []
+    [message] = caplog.messages
+    assert message == (
+        "POST /bare (bare) has decorators but not @idempotent: a request with a key is claimed, and a replay answered,"
+        " before they run. Put @idempotent below the decorators that decide who may come in, or @exempt on the view."
+    )
+
+
+@bare
+def test_a_view_behind_decorators_of_its_own_is_shown_in_routes(shop, view):
+    shop.app.add_url_rule("/bare", "bare", view, methods=["POST"])
+
+    lines = shop.app.test_cli_runner().invoke(args=["idempotency", "routes"]).output.splitlines()
+
+    assert [line for line in lines if "before its decorators" in line] == [line for line in lines if "/bare" in line]
+
+
+def below(shop):
+    return with_wraps(idempotent(shop.run))
+
+
+def left_alone(shop):
+    return exempt(with_wraps(shop.run))
+
+
+def plain(shop):
+    return lambda: shop.run()
+
+
+@pytest.mark.parametrize("view", [below, left_alone, plain], ids=lambda view: view.__name__)
+def test_other_views_are_not_warned_about(shop, view, caplog):
+    shop.app.add_url_rule("/other", "other", view(shop), methods=["POST"])
+
+    shop.send("/other", headers=ALICE)
+
+    assert caplog.messages == []

@@ -2,6 +2,7 @@
 
 import pytest
 from flask import Blueprint, abort, after_this_request, copy_current_request_context, request
+from flask.sessions import SecureCookieSessionInterface
 from werkzeug.exceptions import NotFound
 
 from flask_idempotency import idempotent, signals
@@ -24,11 +25,7 @@ class Hook:
         return response
 
 
-def before_ours(shop, hook):
-    shop.app.after_request_funcs[None].insert(0, hook)
-
-
-def after_ours(shop, hook):
+def in_the_app(shop, hook):
     shop.app.after_request_funcs[None].append(hook)
 
 
@@ -36,8 +33,17 @@ def in_the_blueprint(shop, hook):
     shop.app.after_request_funcs.setdefault("api", []).append(hook)
 
 
-def asked_for_by_an_earlier_hook(shop, hook):
-    shop.app.before_request_funcs[None].insert(0, lambda: (after_this_request(hook), None)[1])
+def asked_for_by_another_hook(shop, hook):
+    shop.app.before_request_funcs[None].append(lambda: (after_this_request(hook), None)[1])
+
+
+def where_the_session_is_saved(shop, hook):
+    class Sessions(SecureCookieSessionInterface):
+        def save_session(self, app, session, response):
+            hook(response)
+            super().save_session(app, session, response)
+
+    shop.app.session_interface = Sessions()
 
 
 def asked_for_by_the_view(shop, hook):
@@ -45,7 +51,13 @@ def asked_for_by_the_view(shop, hook):
     shop.answer = lambda: (after_this_request(hook), answer())[1]
 
 
-PLACES = [before_ours, after_ours, in_the_blueprint, asked_for_by_an_earlier_hook, asked_for_by_the_view]
+PLACES = [
+    in_the_app,
+    in_the_blueprint,
+    asked_for_by_another_hook,
+    asked_for_by_the_view,
+    where_the_session_is_saved,
+]
 
 
 @pytest.fixture
@@ -147,7 +159,7 @@ def test_a_teardown_function_that_raises_does_not_keep_a_run_from_being_settled(
     shop.app.testing = testing
     hook = Hook()
     hook.mended = fails == "in the view"
-    after_ours(shop, hook)
+    in_the_app(shop, hook)
     shop.app.teardown_request(lambda error: 1 / 0 if error else None)
     if fails == "in the view":
         shop.answer = lambda: (_ for _ in ()).throw(Broken)
@@ -205,7 +217,7 @@ def test_an_environ_handed_on_to_another_app_is_left_alone(shop, make_shop):
 def test_a_broken_hook_and_a_broken_store_together_do_not_hide_the_hooks_error(shop, caplog):
     shop.app.testing = True
     hook = Hook()
-    after_ours(shop, hook)
+    in_the_app(shop, hook)
     shop.store.fails("complete", StoreUnavailable())
 
     with pytest.raises(Broken):
@@ -221,7 +233,7 @@ def test_a_broken_hook_of_a_run_that_was_taken_over_does_no_harm(shop, let_pass)
     shop.app.testing = True
     hook = Hook()
     hook.mended = True
-    after_ours(shop, hook)
+    in_the_app(shop, hook)
 
     def run():
         if shop.n == 1:
@@ -240,7 +252,7 @@ def test_a_broken_hook_of_a_run_that_was_taken_over_does_no_harm(shop, let_pass)
 
 def test_whatever_goes_wrong_while_a_run_is_abandoned_is_logged_and_no_more(shop, caplog, monkeypatch):
     shop.app.testing = True
-    after_ours(shop, Hook())
+    in_the_app(shop, Hook())
     monkeypatch.setattr("flask_idempotency.request.take_down", lambda *_: 1 / 0)
 
     with pytest.raises(Broken):
@@ -251,7 +263,7 @@ def test_whatever_goes_wrong_while_a_run_is_abandoned_is_logged_and_no_more(shop
 
 def test_signals_of_a_run_that_a_hook_broke_are_sent_all_the_same(shop):
     hook, told = Hook(), []
-    after_ours(shop, hook)
+    in_the_app(shop, hook)
     listen = lambda app, **facts: told.append(facts["status"])  # noqa: E731  # blinker keeps it only as long as we do
     signals.completed.connect(listen, shop.app)
 

@@ -1,7 +1,8 @@
 """A hook that commits what the view did, and fails: nothing is kept, and nobody is told 201 for no row."""
 
 import pytest
-from flask import after_this_request
+from flask import after_this_request, session
+from flask.sessions import SecureCookieSessionInterface
 from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 
@@ -109,24 +110,6 @@ def test_what_a_hook_was_to_commit_and_did_not_is_not_answered_as_done(make_shop
     assert shop.rows()["user"] in ([(1, "Ada", 0)], [(1, "Ada", 1)])
 
 
-@pytest.mark.parametrize("status", [201, 400])
-def test_what_a_hook_has_committed_before_it_answers_in_the_place_of_the_view_is_kept(make_shop, status):
-    shop = make_shop()
-    shop.begin()
-    shop.serve(lambda: ("never", 201))
-
-    @shop.app.before_request
-    def answer():
-        adds(shop)
-        shop.db.session.commit()
-        return "by a hook", status
-
-    answers = [shop.send() for _ in range(2)]
-
-    assert [answer.status_code for answer in answers] == [status] * 2
-    assert shop.notes == ["one"]
-
-
 def test_what_the_view_has_committed_itself_stands_whatever_a_hook_raises(make_shop):
     shop = make_shop()
     shop.begin()
@@ -207,3 +190,121 @@ def test_a_hook_that_always_fails_to_commit_never_leaves_an_answer(make_shop):
 
     assert [answer.status_code for answer in answers] == [500, 500]
     assert (shop.notes, shop.records) == ([], 0)
+
+
+# -- hooks in whatever order -------------------------------------------------------------------------------------------
+
+
+class CommittingSessions(SecureCookieSessionInterface):
+    """Sessions on the server, as Flask-Session keeps them in a database: to save one commits ``db.session``."""
+
+    def __init__(self, shop):
+        self._shop = shop
+
+    def save_session(self, app, session, response):
+        self._shop.db.session.execute(text('UPDATE "user" SET visits = visits + 1'))
+        self._shop.db.session.commit()
+        super().save_session(app, session, response)
+
+
+def before_init_app(shop, commit):
+    shop.app.after_request(commit)
+    shop.begin()
+
+
+def after_init_app(shop, commit):
+    shop.begin()
+    shop.app.after_request(commit)
+
+
+def where_the_session_is_saved(shop, commit):
+    class Sessions(CommittingSessions):
+        def save_session(self, app, session, response):
+            commit(response)
+            super().save_session(app, session, response)
+
+    shop.begin()
+    shop.app.secret_key = "a secret"
+    shop.app.session_interface = Sessions(shop)
+
+
+PLACES = [before_init_app, after_init_app, where_the_session_is_saved]
+places = pytest.mark.parametrize("place", PLACES, ids=lambda place: place.__name__)
+
+
+def flushes_and_uses_the_session(shop):
+    flushes(shop)
+    session["last"] = "one"
+
+
+@places
+def test_what_a_hook_commits_is_there_with_the_answer(make_shop, place):
+    shop = make_shop()
+    place(shop, lambda response: (shop.db.session.commit(), response)[1])
+    shop.serve(idempotent(lambda: (flushes_and_uses_the_session(shop), ("made", 201))[1]))
+    shop.app.secret_key = "a secret"
+
+    first = shop.send()
+    left = shop.notes, shop.records
+    second = shop.send()
+
+    assert (first.status_code, left) == (201, (["one"], 1))
+    assert (second.status_code, second.headers[REPLAYED], shop.notes) == (201, "true", ["one"])
+
+
+@places
+def test_a_commit_of_a_hook_that_fails_is_never_replayed_as_a_success(make_shop, place):
+    shop = make_shop()
+    troubles = [Trouble, Trouble]  # Flask runs the hooks again, over the page that it makes of the first
+
+    def commit(response):
+        if troubles:
+            raise troubles.pop()
+        shop.db.session.commit()
+        return response
+
+    place(shop, commit)
+    shop.serve(idempotent(lambda: (flushes_and_uses_the_session(shop), ("made", 201))[1]))
+    shop.app.secret_key = "a secret"
+
+    first = shop.send()
+    left = shop.notes, shop.records
+    second, third = shop.send(), shop.send()
+
+    assert (first.status_code, left) == (500, ([], 0))
+    assert [(answer.status_code, REPLAYED in answer.headers) for answer in (second, third)] == [
+        (201, False),
+        (201, True),
+    ]
+    assert shop.notes == ["one"]
+
+
+@places
+def test_what_a_hook_writes_besides_is_undone_with_an_attempt_that_fails(make_shop, place):
+    shop = make_shop()
+
+    def count_visits(response):
+        shop.db.session.execute(text('UPDATE "user" SET visits = visits + 1'))
+        shop.db.session.commit()
+        return response
+
+    place(shop, count_visits)
+    shop.serve(idempotent(lambda: (adds(shop), shop.db.session.commit(), ("failed", 500))[2]))
+
+    answer = shop.send()
+
+    assert (answer.status_code, shop.notes, shop.records) == (500, [], 0)
+    assert shop.rows()["user"] == [(1, "Ada", 0)]
+
+
+def test_the_session_cookie_goes_out_and_is_not_stored(make_shop):
+    shop = make_shop()
+    shop.begin()
+    shop.app.secret_key = "a secret"
+    shop.serve(idempotent(lambda: (flushes_and_uses_the_session(shop), shop.db.session.commit(), ("made", 201))[2]))
+
+    first, second = shop.send(), shop.send()
+
+    assert "session=" in first.headers["Set-Cookie"]
+    assert "Set-Cookie" not in second.headers
+    assert second.headers[REPLAYED] == "true"

@@ -31,7 +31,7 @@ class Copying:
         return "made", 201
 
     def hook(self, response):
-        """Registered after the extension, so it runs before it: nothing is settled yet."""
+        """Nothing is settled yet."""
         if not self.is_mended:
             raise Broken
         return response
