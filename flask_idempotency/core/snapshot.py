@@ -64,14 +64,26 @@ def unpack(record: RecordId, status: int | None, headers: str | None, body: byte
     check, text = (headers or "")[:_CHECK_LENGTH], (headers or "")[_CHECK_LENGTH:]
     if status is None or check != _check(record, status, text, body):
         raise Damaged
-    words = json.loads(text)
-    pairs = tuple(zip(words[::2], words[1::2], strict=True))
+    pairs = _decode(text)
     if not are_storable(pairs):
         raise Damaged
     return NotKept(status, dict(pairs).get("Location")) if body is None else Snapshot(status, pairs, body)
 
 
 _encode = json.JSONEncoder(separators=(",", ":")).encode  # ASCII, whatever the database's encoding is
+
+
+def _decode(text: str) -> Headers:
+    """Read names and values in turn. Raises Damaged for any other JSON, or none."""
+    try:
+        words = json.loads(text)
+    except ValueError:
+        raise Damaged from None
+    if not isinstance(words, list) or len(words) % 2 or not all(isinstance(word, str) for word in words):
+        raise Damaged
+    return tuple(zip(words[::2], words[1::2], strict=True))
+
+
 _CHECK_LENGTH = 8  # base64 of 6 bytes: chance will not pass it; against a forger there is encryption, not this
 
 

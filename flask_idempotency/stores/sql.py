@@ -414,7 +414,7 @@ def _bytes(value: Any) -> bytes | None:
 def _answer(record: RecordId, status: int, headers: str | None, body: bytes | None) -> Answer:
     try:
         return unpack(record, status, headers, body)
-    except (Damaged, ValueError, TypeError):
+    except Damaged:
         # It is done, so it is never run again; what cannot be trusted is never shown.
         log.error("snapshot_damaged: the stored answer of %s is not what was stored", reference_of(record))
         return NotKept(status or 0)

@@ -263,7 +263,7 @@ class SqliteStore(SqlStore):
             return {}
         url, patience = f"{self._path.absolute().as_uri()}?mode=rw", BUSY_TIMEOUT.total_seconds()
         try:
-            with closing(sqlite3.connect(url, patience, uri=True)) as connection:
+            with closing(sqlite3.connect(url, timeout=patience, uri=True)) as connection:
                 rows = connection.execute(self._statement("columns")).fetchall()
                 return {table: {name for owner, name in rows if owner == table} for table, _ in rows}
         except sqlite3.OperationalError as error:
