@@ -29,6 +29,7 @@ from flask_idempotency.errors import (
     Quarantined,
     RequestInFlight,
     RequestRefused,
+    StoreUnavailable,
 )
 from flask_idempotency.http.reading import Reading
 from flask_idempotency.http.resuming import pack_request
@@ -86,6 +87,7 @@ class Held:
         self.work: Work | None = None  # the phase that is being carried out
         self.answered: Checkpoint | None = None  # the effect whose answer goes down with the next phase
         self.undecided: str | None = None  # the effect of which nobody knows whether it happened
+        self.done: str | None = None  # the last effect that is done: no failure behind it is final
         self.mistake: IdempotencyError | None = None  # what the last call did that it must not do
         self._names: list[str] = []  # of the phases and effects that the view has come to
         self._busy: str | None = None  # the one that it is in
@@ -211,6 +213,8 @@ class Held:
         self.state.store.quarantine(self.claim, reason)
         self._is_quarantined = True
         self.leave_lease()
+        self.state.housekeeper.let_go(self.claim)
+        self.state.doorbell.ring(self.claim.id)
         log.critical("quarantined: %s: %s", known, reason)
         return Quarantined()
 
@@ -252,6 +256,8 @@ class Held:
             log.error("effect_undecided: %s of %s has no answer yet, so the view's is not kept", self.undecided, known)
             self.release()
             raise OutcomeUnknown(retry_after=1)
+        if self._failed is not None and self.done is not None:
+            self._refuse_to_keep(*self._failed, self.done, answer.status)
         if self.went_on():
             try:
                 self._stop(f"{self._recorded[len(self._names)].name!r} was recorded, and not come by")
@@ -278,6 +284,26 @@ class Held:
         state.housekeeper.let_go(self.claim)
         kept = not isinstance(answer, NotKept)
         signals.tell(signals.completed, reference=known, status=answer.status, body_kept=kept)
+
+    def _refuse_to_keep(self, what: str, error: BaseException, done: str, status: int) -> NoReturn:
+        """Keep no answer that was made of a failure behind an effect that is done: the client would be told for good
+        that something was refused which has been paid for, perhaps. Raises what takes its place.
+        """
+        if isinstance(error, (RequestRefused, ClaimLost)):
+            self.release()  # the retry will do better: whatever failed was not the app's own
+            raise OutcomeUnknown(retry_after=1) from error
+        try:
+            raise self.quarantine(
+                f"{what} failed with {type(error).__name__} and the view answered {status}, but the effect {done!r}"
+                " before it is done"
+            )
+        except Quarantined:
+            raise ClaimLost from error  # it is answered like a duplicate of it
+        except ClaimLost:
+            self.lose()
+            raise
+        except StoreUnavailable as trouble:
+            raise OutcomeUnknown(retry_after=trouble.retry_after) from trouble
 
     def release(self) -> None:
         """End the lease of a run that leaves nothing to keep; the next attempt runs at once, or goes on.

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from math import ceil
+from traceback import format_exception_only, format_tb
 from typing import Any
 
 from flask import has_request_context, request
@@ -33,6 +34,8 @@ from flask_idempotency.lease import Held
 from flask_idempotency.refusing import dress
 from flask_idempotency.state import current_state
 from flask_idempotency.step import carry_out, let_session_go
+
+BUGS = (TypeError, AttributeError, NameError, ImportError)  # what Python raises for a mistake in code, not in data
 
 log = logging.getLogger("flask_idempotency")
 
@@ -74,6 +77,7 @@ def effect(
         terms = effects.make_terms(policy, can_be_asked=query is not None, retention=retention, settles_in=settles_in)
         found = held.arrive_at(name, Kind.EFFECT)
         if found is not None and found.state is Progress.DONE:
+            held.done = name
             return load_result(found.result)
         if found is not None and found.state is Progress.VOID and held.went_on():
             raise NoEffect(load_result(found.result))  # the view made something of it then, and goes the same way now
@@ -148,14 +152,26 @@ def _call(held: Held, sent: Checkpoint, call: Callable[[str], Any], trouble: str
     except Exception as error:
         if isinstance(error, IdempotencyError) and not isinstance(error, RequestRefused):
             raise  # a mistake in the view, and its sentence says which
-        known = reference_of(held.claim.id)
-        log.warning("effect_undecided: %s of %s %s: %s", sent.name, known, trouble, type(error).__name__)
+        told = sent.name, reference_of(held.claim.id), trouble, _traceback_of(error)
+        if isinstance(error, BUGS):
+            log.error("effect_undecided: %s of %s %s:\n%s", *told)
+        else:
+            log.warning("effect_undecided: %s of %s %s:\n%s", *told)
         raise OutcomeUnknown(retry_after=1) from error
+
+
+def _traceback_of(error: Exception) -> str:
+    """Tell where an exception comes from, without its own words: they may quote a card number or a key.
+
+    Except for what Python itself says of a bug, which names code and types.
+    """
+    said = format_exception_only(error) if isinstance(error, BUGS) else [type(error).__name__]
+    return "".join([*format_tb(error.__traceback__), *said]).rstrip()
 
 
 def _void(held: Held, sent: Checkpoint, proof: str) -> Checkpoint:
     """Write down that it did not happen, and how we know; the next sending is of a new generation."""
-    proved = dump_result(proof, "NoEffect")
+    proved = _storable(held, sent, proof)
     void = held.write(replace(sent, state=Progress.VOID, result=proved, generation=sent.generation + 1))
     held.undecided = None
     return void
@@ -163,15 +179,23 @@ def _void(held: Held, sent: Checkpoint, proof: str) -> Checkpoint:
 
 def _done(held: Held, sent: Checkpoint, answer: Any, terms: Terms) -> Any:
     """Write the answer down: with the next phase, if one that gets lost may be asked for again, and else at once."""
-    text = dump_result(answer, f"effect {sent.name!r}")
+    text = _storable(held, sent, answer)
     done = replace(sent, state=Progress.DONE, result=text)
     if terms.policy == "idempotent":
         held.remember(done)
     else:
         held.write(done)
-    held.undecided = None
+    held.undecided, held.done = None, sent.name
     _raise(held.mistake)
     return load_result(text)
+
+
+def _storable(held: Held, sent: Checkpoint, result: Any) -> str:
+    """Write a result as JSON. If it is none it goes to a person: every retry would fail like this one."""
+    try:
+        return dump_result(result, f"effect {sent.name!r}")
+    except IdempotencyError as error:
+        raise held.quarantine(f"{sent.name} was answered, but its result cannot be stored: {error}") from error
 
 
 # -- where we are ----------------------------------------------------------------------------------------------------

@@ -221,20 +221,6 @@ def test_a_step_whose_result_is_no_json_is_told_what_to_return_and_undone(make_d
     assert (desk.notes, desk.tables.checkpoints()) == ([], [])
 
 
-@pytest.mark.parametrize("result", NO_JSON.values(), ids=NO_JSON)
-def test_an_effect_whose_result_is_no_json_stays_open_until_the_code_is_corrected(make_desk, result):
-    desk, foreign = make_desk(), Foreign(result)
-
-    said = sentence_of(desk, lambda: ({"result": effect("charge", foreign.call)}, 201))
-    left = desk.tables.progress()
-    corrected = desk.send()
-
-    assert said.startswith("The result of effect 'charge' is not JSON")
-    assert left == ["charge sent 1"]
-    assert corrected.status_code == 201
-    assert foreign.keys[0] == foreign.keys[1]
-
-
 def test_an_engine_that_commits_by_itself_is_no_place_for_phases(make_postgres_desk):
     desk = make_postgres_desk(engine={"isolation_level": "AUTOCOMMIT"})
 
