@@ -8,14 +8,12 @@ from typing import Any, TypeVar, cast, overload
 
 from flask import Flask, Response, after_this_request, request
 
-from flask_idempotency import outgoing
 from flask_idempotency.cli import commands
 from flask_idempotency.core.keeping import is_final
 from flask_idempotency.core.reference import Reference
 from flask_idempotency.errors import ConfigError
 from flask_idempotency.http import exchange
 from flask_idempotency.http.forms import idempotency_field
-from flask_idempotency.joining import join
 from flask_idempotency.policy import (
     DEFAULT,
     EXEMPT,
@@ -80,6 +78,10 @@ class Idempotency:
         caller = self._caller if caller is None else caller
         state = app.extensions[NAME] = make_state(app, db, store, scope, caller)
         if state.given_database is not None:
+            # Not at the top of the module: they bring SQLAlchemy's ORM, which takes long to load and only db= needs.
+            from flask_idempotency import outgoing, step, transaction  # noqa: F401  # before a request needs them
+            from flask_idempotency.joining import join
+
             join(state.given_database, cast(TransactionalStore, state.store))
             if app.debug:
                 outgoing.watch()
@@ -102,8 +104,8 @@ def idempotent(
     *,
     required: bool | None = None,
     guard: Guard | None = None,
-    retention: timedelta | None = None,
-    lease: timedelta | None = None,
+    retention: timedelta | float | None = None,
+    lease: timedelta | float | None = None,
     in_flight: InFlight | None = None,
     scope: ScopeFunction | None = None,
     fingerprint: FingerprintFunction | None = None,
@@ -114,8 +116,23 @@ def idempotent(
 
 
 def idempotent(view: Any = None, /, **given: Any) -> Any:
-    """Protect a view where this decorator stands: put it below ``@login_required``, and a replay is authorised like a
-    first run. What is left out is as the app's settings say.
+    """Protect a view. Its requests are claimed where this decorator stands: put it below the one that makes the route
+    and below ``@login_required``, and a replay is authorised like a first run.
+
+    Use it bare, or with options; what is left out is as the app's settings say:
+
+    * ``required``: refuse requests without a key.
+    * ``guard``: ``"transaction"`` or ``"lease"``.
+    * ``retention``: how long the answer is kept, as a timedelta or in seconds.
+    * ``lease``: how long a run that nobody renews keeps its claim, as a timedelta or in seconds.
+    * ``in_flight``: what a duplicate gets while the first request runs, ``"conflict"`` (409) or ``"wait"``.
+    * ``scope``: a function without arguments that names the caller.
+    * ``fingerprint``: a function of the request that returns what counts as its body.
+    * ``keep``: the statuses to keep, or a function of the response that says whether to keep it.
+    * ``methods``: the methods to protect.
+    * ``resumable``: store the request, so that ``flask idempotency complete`` can finish it (lease guard).
+
+    Raises ConfigError, in one sentence, for an option that makes no sense.
     """
     options = make_options(**given) if given else DEFAULT
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
 from time import monotonic
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from flask import request
 
@@ -33,10 +33,12 @@ from flask_idempotency.errors import (
 )
 from flask_idempotency.http.reading import Reading
 from flask_idempotency.http.resuming import pack_request
-from flask_idempotency.joining import Work
 from flask_idempotency.policy import Policy
 from flask_idempotency.state import State
 from flask_idempotency.stores import Store
+
+if TYPE_CHECKING:
+    from flask_idempotency.joining import Work
 
 FIRST_LOOK, LONGEST_PAUSE = 0.02, 0.25  # seconds between two looks of a waiter whose holder is in another process
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import timedelta
 from math import ceil
 from traceback import format_exception_only, format_tb
-from typing import Any
+from typing import Any, ParamSpec, TypeVar, cast
 
 from flask import has_request_context, request
 
@@ -32,15 +32,19 @@ from flask_idempotency.errors import (
 from flask_idempotency.http import exchange
 from flask_idempotency.lease import Held
 from flask_idempotency.refusing import dress
-from flask_idempotency.state import current_state
-from flask_idempotency.step import carry_out, let_session_go
+from flask_idempotency.state import State, current_state
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
 
 BUGS = (TypeError, AttributeError, NameError, ImportError)  # what Python raises for a mistake in code, not in data
 
 log = logging.getLogger("flask_idempotency")
 
 
-def phase(name: str, step: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+def phase(
+    name: str, step: Callable[Parameters, Result], /, *args: Parameters.args, **kwargs: Parameters.kwargs
+) -> Result:
     """Run *step* in a transaction on the app's database, once, and give its result, which must be JSON.
 
     The step does not commit: the phase does, together with its checkpoint. When the request is resumed the step is not
@@ -49,20 +53,23 @@ def phase(name: str, step: Callable[..., Any], /, *args: Any, **kwargs: Any) -> 
     with _held("phase") as held:
         found = held.arrive_at(name, Kind.PHASE)
         if found is not None:
-            return load_result(found.result)
+            return cast(Result, load_result(found.result))
+        from flask_idempotency.step import carry_out  # brings SQLAlchemy's ORM, which takes time and only db= needs
+
         with held.busy_with(f"phase {name!r}"):
-            return carry_out(held, held.next_checkpoint(name, Kind.PHASE), lambda: step(*args, **kwargs))
+            made = carry_out(held, held.next_checkpoint(name, Kind.PHASE), lambda: step(*args, **kwargs))
+            return cast(Result, made)
 
 
 def effect(
     name: str,
-    call: Callable[[str], Any],
+    call: Callable[[str], Result],
     *,
     policy: effects.Policy | None = None,
-    query: Callable[[str], Any] | None = None,
+    query: Callable[[str], Result | None] | None = None,
     retention: timedelta | None = None,
     settles_in: timedelta | None = None,
-) -> Any:
+) -> Result:
     """Have a foreign system do something, once: ``call(key)`` asks it to, and gives its answer, which must be JSON.
 
     *key* is the same for every attempt at this request. What follows when the answer of a call is lost, *policy* says:
@@ -78,14 +85,14 @@ def effect(
         found = held.arrive_at(name, Kind.EFFECT)
         if found is not None and found.state is Progress.DONE:
             held.done = name
-            return load_result(found.result)
+            return cast(Result, load_result(found.result))
         if found is not None and found.state is Progress.VOID and held.went_on():
             raise NoEffect(load_result(found.result))  # the view made something of it then, and goes the same way now
         with held.busy_with(f"effect {name!r}", recorded=NoEffect):
-            _raise(let_session_go(held.state))
+            _raise(_let_session_go(held.state))
             if found is not None and found.state is Progress.SENT:
-                return _go_on(held, found, call, query, terms)
-            return _send(held, found or held.next_checkpoint(name, Kind.EFFECT), call, terms)
+                return cast(Result, _go_on(held, found, call, query, terms))
+            return cast(Result, _send(held, found or held.next_checkpoint(name, Kind.EFFECT), call, terms))
 
 
 # -- an effect's way -------------------------------------------------------------------------------------------------
@@ -144,7 +151,7 @@ def _call(held: Held, sent: Checkpoint, call: Callable[[str], Any], trouble: str
         try:
             return call(effect_key(held.claim.id, held.claim.fingerprint, sent.name, sent.generation))
         finally:
-            held.mistake = let_session_go(held.state)
+            held.mistake = _let_session_go(held.state)
     except NeedsPerson as error:
         raise held.quarantine(f"{sent.name}: {error.reason}") from error
     except NoEffect:
@@ -219,6 +226,14 @@ def _held(verb: str) -> Iterator[Held]:
         raise _dressed(found, told) from refusal.__cause__
     except RequestRefused as refusal:
         raise _dressed(found, refusal) from refusal.__cause__
+
+
+def _let_session_go(state: State) -> IdempotencyError | None:
+    if state.given_database is None:
+        return None
+    from flask_idempotency.step import let_session_go  # as in phase()
+
+    return let_session_go(state)
 
 
 def _dressed(found: exchange.Exchange, refusal: RequestRefused) -> RequestRefused:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from flask import Flask, Request, Response, current_app, got_request_exception, request
 from werkzeug.exceptions import HTTPException, InternalServerError
 
-from flask_idempotency import lease, signals, transaction
+from flask_idempotency import lease, signals
 from flask_idempotency.core.decision import Refuse, Replay, Run, decide
 from flask_idempotency.core.record import Asked, Finished, Quarantined, Record, Settled
 from flask_idempotency.core.reference import Reference, reference_of
@@ -27,11 +27,10 @@ from flask_idempotency.http.capture import has_failed, is_kept, mark_first, rest
 from flask_idempotency.http.exchange import Attempt, Exchange, Made, Restored
 from flask_idempotency.http.reading import Reading, may_have_key, read
 from flask_idempotency.http.resuming import RESUMED
-from flask_idempotency.joining import is_joined_elsewhere, let_go_of_session
 from flask_idempotency.misplaced import MisplacedDecorators
-from flask_idempotency.policy import DEFAULT, Options
+from flask_idempotency.policy import DEFAULT, Options, Policy
 from flask_idempotency.refusing import dress
-from flask_idempotency.state import NAME, State, current_state
+from flask_idempotency.state import NAME, Database, State, current_state
 from flask_idempotency.stores.forks import notice_fork
 
 if TYPE_CHECKING:
@@ -152,14 +151,13 @@ def _open(state: State, asked: Request, options: Options) -> Response | None:
         reading = read(asked, policy, state.settings)
         if reading is None:
             return None
-        if state.given_database is not None and is_joined_elsewhere(state.given_database):
+        if state.given_database is not None and _is_joined_elsewhere(state.given_database):
             raise IdempotencyError(
                 "One request, one claim: a protected request was sent inside another of this process, and its work"
                 " would be part of the other's; send it over the network, or after the other has ended."
             )
         known = reference_of(reading.asked.id)
-        guard = transaction if policy.guard == "transaction" else lease
-        course = guard.choose_course(state, policy, reading)
+        course = _choose_course(state, policy, reading)
     except RequestRefused as error:
         course = Refuse(error)
         if error.reference is not None:
@@ -180,6 +178,20 @@ def _open(state: State, asked: Request, options: Options) -> Response | None:
             except RequestRefused as refusal:
                 raise dress(state, refusal, known) from refusal
             return None
+
+
+def _choose_course(state: State, policy: Policy, reading: Reading) -> Attempt | Replay | Refuse:
+    if policy.guard == "lease":
+        return lease.choose_course(state, policy, reading)
+    from flask_idempotency import transaction  # brings SQLAlchemy's ORM, which takes time and only db= needs
+
+    return transaction.choose_course(state, policy, reading)
+
+
+def _is_joined_elsewhere(database: Database) -> bool:
+    from flask_idempotency.joining import is_joined_elsewhere  # as above
+
+    return is_joined_elsewhere(database)
 
 
 def _note(found: Exchange, response: Response) -> None:
@@ -334,6 +346,8 @@ def _refusal_as_answer(refusal: RequestRefused, known: Reference, response: Resp
 def _mark_refusal(state: State, refusal: RequestRefused, response: Response) -> Response:
     """Give the answer of a refusal its marks; where a database was lost, leave nothing that fails on it afterwards."""
     if isinstance(refusal, StoreUnavailable | OutcomeUnknown) and state.given_database is not None:
+        from flask_idempotency.joining import let_go_of_session  # as in _choose_course
+
         let_go_of_session(state.given_database)
     return problem.mark(response, refusal, state.settings.docs_url)
 

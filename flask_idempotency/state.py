@@ -6,15 +6,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from threading import Event, Lock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from blinker import NamedSignal
 from flask import Flask, current_app
-from sqlalchemy import Engine
-from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError
-from sqlalchemy.orm import Session
 
 from flask_idempotency import scopes, signals
 from flask_idempotency.core.scope import RecordId
@@ -35,6 +31,10 @@ from flask_idempotency.policy import (
 from flask_idempotency.settings import Guard, Settings, read_settings
 from flask_idempotency.stores import Store, open_store
 from flask_idempotency.stores.forks import end_at_fork, leave_at_fork
+
+if TYPE_CHECKING:
+    from sqlalchemy import URL, Engine
+    from sqlalchemy.orm import Session
 
 NAME = "idempotency"
 
@@ -74,8 +74,8 @@ class Doorbell:
 class Database:
     """An app's own database: its default engine, and what its views call to get a session."""
 
-    engine: Engine
-    session: Callable[[], Session]  # a scoped_session, or a sessionmaker
+    engine: "Engine"
+    session: Callable[[], "Session"]  # a scoped_session, or a sessionmaker
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +213,10 @@ def check_driver(what: str, state: State) -> None:
         )
 
 
-def _store_url(app: Flask, url: str | None) -> str | URL:
+def _store_url(app: Flask, url: str | None) -> "str | URL":
+    from sqlalchemy.engine import URL, make_url  # as in open_store
+    from sqlalchemy.exc import ArgumentError
+
     if url is None:
         return URL.create("sqlite", database=str(Path(app.instance_path) / "idempotency.sqlite"))
     try:

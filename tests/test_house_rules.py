@@ -9,6 +9,7 @@ import subprocess
 import sys
 import sysconfig
 import tokenize
+import tomllib
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -297,3 +298,14 @@ def test_the_wheel_holds_the_package_its_types_and_its_statements_and_nothing_el
     assert {name for name in shipped if name.startswith("flask_idempotency/")} == wanted
     assert "flask_idempotency/py.typed" in shipped
     assert any(name.endswith(".sql") for name in shipped)
+
+
+def test_there_is_something_behind_every_extra():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    known = [*MODULES, *(ROOT / "demo_shop").rglob("*.py"), *(ROOT / "docs" / "guide").glob("*.md")]
+    text = "\n".join(path.read_text() for path in known)
+
+    wanted = {re.split(r"[\[>]", each)[0].lower().replace("-", "_") for extra in extras.values() for each in extra}
+
+    assert wanted
+    assert {name for name in wanted if not re.search(rf"(import|from|-m\",) \"?{name}\b", text)} == set()

@@ -6,11 +6,7 @@ Every store, ours or yours, passes ``flask_idempotency.testing.StoreContract``.
 from collections.abc import Callable, Collection
 from datetime import timedelta
 from importlib import import_module
-from typing import Any, Protocol
-
-from sqlalchemy import Engine
-from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError
+from typing import TYPE_CHECKING, Any, Protocol
 
 from flask_idempotency.core.checkpoint import Checkpoint
 from flask_idempotency.core.lifecycle import State
@@ -19,6 +15,9 @@ from flask_idempotency.core.reference import Reference
 from flask_idempotency.core.scope import RecordId
 from flask_idempotency.core.snapshot import Answer
 from flask_idempotency.errors import ConfigError
+
+if TYPE_CHECKING:
+    from sqlalchemy import URL, Engine
 
 __all__ = ["Store", "TransactionalStore", "open_store"]
 
@@ -184,7 +183,7 @@ class TransactionalStore(Store, Protocol):
         Raises ClaimLost, or OutcomeUnknown if it takes too long.
         """
 
-    def watch(self, engine: Engine) -> None:
+    def watch(self, engine: "Engine") -> None:
         """Be ready to tell, in ``let_go``, what was done on the connections of an app's engine."""
 
     def let_go(self, connection: Any) -> bool:
@@ -215,11 +214,14 @@ _TECHNOLOGIES = {
 _NOT_YET = {"redis", "rediss", "mysql", "mariadb"}
 
 
-def open_store(url: str | URL, *, is_apps_own: bool = False) -> Store:
+def open_store(url: "str | URL", *, is_apps_own: bool = False) -> Store:
     """Make the store that *url* names, without connecting. Raises ConfigError for a URL that names none.
 
     With *is_apps_own* the database belongs to the app, which decides how its file is made.
     """
+    from sqlalchemy.engine import make_url  # slow to import, and not needed by an app that brings its own store
+    from sqlalchemy.exc import ArgumentError
+
     try:
         scheme = make_url(url).get_backend_name()
     except (ArgumentError, ValueError, AttributeError):

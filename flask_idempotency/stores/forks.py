@@ -8,22 +8,25 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from threading import Event, Lock, RLock, get_ident
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from sqlalchemy import Engine, event
-from sqlalchemy.pool import ConnectionPoolEntry
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+    from sqlalchemy.pool import ConnectionPoolEntry
 
 FORK_TIMEOUT = 1.0  # seconds; what takes longer is waiting for a writer, and holds no mutex of SQLite
 
 
-def leave_at_fork(engine: Engine) -> None:
+def leave_at_fork(engine: "Engine") -> None:
     """Have every child open its own connections for this engine.
 
     A SQLite database in memory is copied along with the process, so its connection stays usable.
     """
     if engine in _ENGINES or _is_in_memory(engine):
         return
+    from sqlalchemy import event  # loaded by now: whoever has an engine has SQLAlchemy
+
     _ENGINES.add(engine)
     event.listen(engine, "connect", _note_connection)
 
@@ -55,18 +58,18 @@ def no_fork_meanwhile() -> Iterator[None]:
         _INSIDE.discard(thread)
 
 
-def _note_connection(_: object, entry: ConnectionPoolEntry) -> None:
+def _note_connection(_: object, entry: "ConnectionPoolEntry") -> None:
     _ENTRIES.add(entry)
 
 
-def _is_in_memory(engine: Engine) -> bool:
+def _is_in_memory(engine: "Engine") -> bool:
     database, query = engine.url.database or ":memory:", engine.url.query
     return engine.dialect.name == "sqlite" and (
         ":memory:" in database or "mode=memory" in database or query.get("mode") == "memory"
     )
 
 
-def _is_file(engine: Engine) -> bool:
+def _is_file(engine: "Engine") -> bool:
     return engine.dialect.name == "sqlite"
 
 
@@ -116,7 +119,7 @@ def _end_fork_in_child() -> None:
 
 _PROCESS = [os.getpid()]
 _NOTICING: dict[int, Lock] = {}  # by process
-_ENGINES: WeakSet[Engine] = WeakSet()
+_ENGINES: "WeakSet[Engine]" = WeakSet()
 _ENTRIES: WeakSet[Any] = WeakSet()  # one for each connection of those engines
 _SESSIONS: WeakSet[Any] = WeakSet()
 _PARENTS: list[object] = []  # connections and pools of the parent: some drivers close what is garbage-collected

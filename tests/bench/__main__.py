@@ -3,13 +3,14 @@
 import argparse
 
 from tests.bench.hot import show_hot_key
+from tests.bench.imports import show_imports
 from tests.bench.memory import show_memory
 from tests.bench.phases import show_phases
 from tests.bench.shop import show_shop
 from tests.bench.size import show_size
 from tests.bench.table import show_table
 
-PARTS = ("table", "phases", "shop", "hot", "memory", "size")
+PARTS = ("table", "phases", "shop", "hot", "memory", "size", "imports")
 
 
 def main() -> None:
@@ -40,6 +41,8 @@ def main() -> None:
         show_memory(options.requests)
     if "size" in parts:
         show_size(options.records)
+    if "imports" in parts:
+        show_imports()
 
 
 if __name__ == "__main__":

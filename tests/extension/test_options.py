@@ -1,6 +1,7 @@
 """The options of `@idempotent`: what each takes, and the one sentence for what it does not."""
 
 import re
+from dataclasses import fields
 from datetime import timedelta
 from math import nan
 
@@ -8,6 +9,7 @@ import pytest
 
 from flask_idempotency import idempotent
 from flask_idempotency.errors import ConfigError
+from flask_idempotency.policy import Options
 
 MALFORMED = [
     ("required", ["yes", 1, 0]),
@@ -106,3 +108,8 @@ def test_a_function_without_a_hash_may_be_an_option(make_shop):
 
     assert [shop.send().status_code for _ in range(2)] == [201, 201]
     assert shop.n == 1
+
+
+@pytest.mark.parametrize("name", [entry.name for entry in fields(Options)])
+def test_the_docstring_names_every_option(name):
+    assert f"``{name}``:" in (idempotent.__doc__ or "")
