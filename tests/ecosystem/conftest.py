@@ -4,26 +4,44 @@ import importlib
 import inspect
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.ecosystem.shop import Shop
 
-MODULES = sorted(path.stem for path in Path(__file__).with_name("apps").glob("[a-z]*.py"))
+# Warnings are errors, also other people's, save these: each is one package's about another, given when imported.
+OTHERS_WARNINGS = [
+    "ignore:Accessing jsonschema.draft4_format_checker:DeprecationWarning",  # connexion 2.15, of jsonschema
+    "ignore:jsonschema.RefResolver:DeprecationWarning",  # the same
+    "ignore:jsonschema.exceptions.RefResolutionError:DeprecationWarning",  # the same
+    "ignore:'get_engine' is deprecated:DeprecationWarning",  # Flask-Migrate's env.py, of Flask-SQLAlchemy
+]
 
 
-def _every_app() -> Iterator[pytest.param]:
-    for name in MODULES:
-        module = importlib.import_module(f"tests.ecosystem.apps.{name}")
+def pytest_configure(config: pytest.Config) -> None:
+    """Let other packages' own warnings pass, in this folder only."""
+    for line in OTHERS_WARNINGS:
+        config.addinivalue_line("filterwarnings", line)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Give a test that takes a `shop` each app in turn."""
+    if "shop" in metafunc.fixturenames:
+        metafunc.parametrize("shop", list(_every_app()), indirect=True)
+
+
+def _every_app() -> Iterator[Any]:
+    for path in sorted(Path(__file__).with_name("apps").glob("[a-z]*.py")):
+        module = importlib.import_module(f"tests.ecosystem.apps.{path.stem}")
         for app in vars(module).values():
             if inspect.isclass(app) and issubclass(app, Shop) and app.__module__ == module.__name__:
                 for database in app.databases:
-                    marks = [pytest.mark.postgresql] if database == "postgresql" else []
-                    yield pytest.param((app, database), id=f"{name}-{app.__name__}-{database}", marks=marks)
+                    yield pytest.param((app, database), id=f"{path.stem}-{app.__name__}-{database}")
 
 
 @pytest.fixture
-def make_shop(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., Shop]]:
+def make_shop(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., Any]]:
     """`make_shop(app, database="sqlite")`: one of the apps over an empty database, closed after the test."""
     shops: list[Shop] = []
 
@@ -39,7 +57,7 @@ def make_shop(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callab
         shop.close()
 
 
-@pytest.fixture(params=_every_app())
-def shop(request: pytest.FixtureRequest, make_shop: Callable[..., Shop]) -> Shop:
-    """Each app in turn."""
+@pytest.fixture
+def shop(request: pytest.FixtureRequest, make_shop: Callable[..., Any]) -> Any:
+    """Each app in turn; see `pytest_generate_tests`."""
     return make_shop(*request.param)
