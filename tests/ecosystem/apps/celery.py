@@ -1,12 +1,14 @@
 """Celery: a task is enqueued once the order is committed, so that the worker sees it."""
 
 from typing import Any
+from uuid import uuid4
 
 import celery
 from celery.contrib.testing.worker import start_worker
 
 from flask_idempotency import after_commit, idempotent
 from tests.ecosystem.shop import Shop
+from tests.fixtures.processes import eventually
 
 PACKAGE = "Celery"
 STEP = "Enqueue in `after_commit(lambda: task.delay(…))`; before that, workers cannot see the new rows."
@@ -15,10 +17,13 @@ STEP = "Enqueue in `after_commit(lambda: task.delay(…))`; before that, workers
 class Tasks(Shop):
     """A broker in memory; a worker is started when a test wants the tasks done."""
 
+    is_eager = False
+
     def build(self) -> None:
         self.seen: list[list[str]] = []
         self.celery = celery.Celery("shop", broker="memory://", backend="cache+memory://", set_as_current=False)
         self.celery.conf.update(task_always_eager=self.is_eager, worker_hijack_root_logger=False)
+        self.celery.conf.task_default_queue = f"queue-{uuid4()}"  # the broker's memory is the whole process's
 
         @self.celery.task(name="confirm", shared=False)
         def confirm() -> None:
@@ -33,16 +38,12 @@ class Tasks(Shop):
             after_commit(confirm.delay)
             return answer
 
-    is_eager = False
-
     def work(self) -> None:
         """Do every task that is enqueued."""
         with self.celery.connection_for_read() as connection:
-            waiting = connection.SimpleQueue("celery").qsize()
+            waiting = connection.SimpleQueue(self.celery.conf.task_default_queue).qsize()
         if waiting:
             with start_worker(self.celery, pool="solo", perform_ping_check=False):
-                from tests.fixtures.processes import eventually
-
                 eventually(lambda: len(self.seen) >= waiting, what="the tasks")
 
 
