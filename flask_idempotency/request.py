@@ -29,7 +29,7 @@ from flask_idempotency.http.reading import Reading, may_have_key, read
 from flask_idempotency.http.resuming import RESUMED
 from flask_idempotency.misplaced import MisplacedDecorators
 from flask_idempotency.policy import DEFAULT, Options, Policy
-from flask_idempotency.refusing import dress
+from flask_idempotency.refusing import dress, register, render
 from flask_idempotency.state import NAME, Database, State, current_state
 from flask_idempotency.stores.forks import notice_fork
 
@@ -50,6 +50,7 @@ def follow(app: Flask, state: State) -> None:
     Two methods of the app are wrapped, for there is no hook that comes behind all hooks, in whatever order an app and
     its extensions have registered them.
     """
+    register(app)
     app.url_value_preprocessor(MisplacedDecorators(app, state).check)
     app.preprocess_request = _opening(app, state)  # type: ignore[method-assign]  # see above
     app.process_response = _settling(app, state)  # type: ignore[method-assign]  # see above
@@ -207,7 +208,11 @@ def _note(found: Exchange, response: Response) -> None:
 def _note_failure(_: Flask, exception: BaseException | None = None, **__: Any) -> None:
     """Remember that an exception went unhandled: the page Flask makes of it is nobody's answer."""
     found = exchange.peek(request.environ, current_state())
-    if found is not None and not isinstance(exception, HTTPException):  # some extensions report every abort() here
+    if found is None:
+        return
+    if isinstance(exception, RequestRefused):
+        found.reduced = exception  # Flask-RESTX reports it, and answers with its detail alone
+    elif not isinstance(exception, HTTPException):  # some extensions report every abort() here
         found.failed = True
 
 
@@ -220,15 +225,15 @@ def _settle(app: Flask, state: State, response: Response) -> Response:
             if restored is not None and restored.is_intact(response):
                 return response
             return restore(snapshot, request, known, response)
-        case Exchange(course=Refuse(refusal), failed=False):
-            return _mark_refusal(state, refusal, response)
+        case Exchange(course=Refuse(refusal), failed=False) as found:
+            return _mark_refusal(state, found, refusal, response)
         case Exchange(attempt=attempt, reference=str(known), reading=Reading() as reading) as found if attempt:
             try:
                 _conclude(app, state, found, attempt, None if found.failed else response)
             except ClaimLost:
                 return _answer_like_a_duplicate(found, reading, response)
             except (OutcomeUnknown, StoreUnavailable, CheckpointUnknown) as refusal:
-                return _refusal_as_answer(refusal, known, response)
+                return _refusal_as_answer(found, refusal, known, response)
             except WorkRefused as error:
                 return _failure_as_answer(error, response)
             except BaseException as error:
@@ -236,7 +241,7 @@ def _settle(app: Flask, state: State, response: Response) -> Response:
                     exchange.put(request.environ, found)  # stopped in the middle: the safety net ends it
                 raise
             if found.refusal is not None and response.status_code == found.refusal.code:
-                return _mark_refusal(state, found.refusal, response)
+                return _mark_refusal(state, found, found.refusal, response)
             return mark_first(response, known)
     return response
 
@@ -330,21 +335,23 @@ def _answer_like_a_duplicate(found: Exchange, reading: Reading, response: Respon
         base = with_fresh_headers(current_app.response_class(), response)
         return restore(course.snapshot, request, known, base)
     assert isinstance(course, Refuse), "a settled record is not run"
-    return _refusal_as_answer(course.refusal, known, response)
+    return _refusal_as_answer(found, course.refusal, known, response)
 
 
 # -- saying so -------------------------------------------------------------------------------------------------------
 
 
-def _refusal_as_answer(refusal: RequestRefused, known: Reference, response: Response) -> Response:
+def _refusal_as_answer(found: Exchange, refusal: RequestRefused, known: Reference, response: Response) -> Response:
     """Make the answer of a refusal where it is too late to raise it; the app's own handler is asked as ever."""
     state = current_state()
-    answer = current_app.make_response(current_app.handle_http_exception(dress(state, refusal, known)))
-    return _mark_refusal(state, refusal, with_fresh_headers(answer, response))
+    answer = current_app.make_response(render(dress(state, refusal, known)))
+    return _mark_refusal(state, found, refusal, with_fresh_headers(answer, response))
 
 
-def _mark_refusal(state: State, refusal: RequestRefused, response: Response) -> Response:
+def _mark_refusal(state: State, found: Exchange, refusal: RequestRefused, response: Response) -> Response:
     """Give the answer of a refusal its marks; where a database was lost, leave nothing that fails on it afterwards."""
+    if found.reduced is refusal:
+        problem.lay_over(response, refusal, state.settings.docs_url)
     if isinstance(refusal, StoreUnavailable | OutcomeUnknown) and state.given_database is not None:
         from flask_idempotency.joining import let_go_of_session  # as in _choose_course
 

@@ -87,6 +87,7 @@ class Exchange:
     restored: Restored | None = None  # what a replay has been given already
     refusal: RequestRefused | None = None  # what a phase or effect has raised, if the view let it pass or may have
     refusal_left: bool = False  # it did; of a view without a decorator nobody knows
+    reduced: RequestRefused | None = None  # a refusal that an extension has made its own answer of
     failed: bool = False  # an exception nobody handled; what Flask makes of it is nobody's answer
     afterwards: list[Callable[[], object]] = field(default_factory=list)  # to be done once the work is committed
 

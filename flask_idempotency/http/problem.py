@@ -24,6 +24,18 @@ def mark(response: Response, refusal: RequestRefused, docs_url: str) -> Response
     return response
 
 
+def lay_over(response: Response, refusal: RequestRefused, docs_url: str) -> None:
+    """Put the document in the place of what somebody else has made of a refusal; other headers stay."""
+    document = render(refusal, docs_url)
+    response.status_code = refusal.code
+    response.direct_passthrough = False
+    for name in ("Content-Encoding", "ETag"):
+        response.headers.pop(name, None)
+    for name in ("Content-Type", "Content-Language"):
+        response.headers[name] = document.headers[name]
+    response.set_data(document.get_data())
+
+
 def render(refusal: RequestRefused, docs_url: str) -> Response:
     """Make the document."""
     document = {

@@ -1,14 +1,12 @@
 """A refusal of ours on its way out of a view is never the view's answer, whatever the app makes of it."""
 
-from werkzeug.exceptions import HTTPException
-
 from flask_idempotency import effect
-from flask_idempotency.errors import NoEffect
+from flask_idempotency.errors import NoEffect, RequestRefused
 from tests.apps.shop import REPLAYED
 
 
-def test_an_app_that_answers_every_error_with_200_keeps_no_refusal(shop):
-    shop.app.register_error_handler(HTTPException, lambda error: ({"ok": False, "error": error.code}, 200))
+def test_an_app_that_answers_every_refusal_with_200_keeps_none(shop):
+    shop.app.register_error_handler(RequestRefused, lambda error: ({"ok": False, "error": error.code}, 200))
     refuses = [True]
 
     def charge(_):
