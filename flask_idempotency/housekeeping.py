@@ -47,7 +47,7 @@ class Housekeeper:
 
     def start(self) -> None:
         """Begin to reap, where no lease has made us begin."""
-        if self._enabled and os.getpid() not in self._rounds:
+        if self._enabled:
             self._rounds_here().start()
 
     def let_go(self, claim: Claim) -> None:
@@ -144,21 +144,27 @@ class _Rounds:
         with self._lock:
             self._duties[name] = duty
             early = duty.due < self._asleep_until
-        if self._thread is None:
-            self.start()
-        elif early:
+        self.start()
+        if early:
             self._wake.set()
 
     def start(self) -> None:
-        """Start the thread, once."""
+        """Start the thread unless it runs. If the process can have no more threads, the next claim tries again."""
+        if self._thread is not None:
+            return
         with self._lock:
-            if first := self._thread is None:
-                share = uniform(0, REAP_EVERY)  # noqa: S311  # spreads the workers over time; nobody gains by guessing it
-                self._duties[Housekeeper._reap] = _Duty(Housekeeper._reap, REAP_EVERY, time.monotonic() + share)
-                self._thread = threading.Thread(target=self._work, name="flask-idempotency", daemon=True)
-        if first and self._thread is not None:
+            if self._thread is not None:
+                return
+            share = uniform(0, REAP_EVERY)  # noqa: S311  # spreads the workers over time; nobody gains by guessing it
+            self._duties[Housekeeper._reap] = _Duty(Housekeeper._reap, REAP_EVERY, time.monotonic() + share)
+            self._thread = thread = threading.Thread(target=self._work, name="flask-idempotency", daemon=True)
+            atexit.unregister(self._leave)  # an earlier start may have failed
             atexit.register(self._leave)
-            self._thread.start()  # outside the lock: under gevent this lets others run
+        try:
+            thread.start()  # outside the lock: under gevent this lets others run
+        except RuntimeError as error:
+            self._thread = None
+            log.error("The housekeeping thread could not start, so leases are not renewed for now: %s", error)
 
     def drop(self, name: object, duty: _Duty | None = None) -> None:
         with self._lock:

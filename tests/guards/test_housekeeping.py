@@ -194,6 +194,38 @@ def test_a_listener_that_raises_does_not_end_the_housekeeping(store, monkeypatch
     keeper.stop()
 
 
+@pytest.fixture
+def no_more_threads(monkeypatch):
+    """Have the process start no thread until the test undoes it."""
+
+    def refuse(thread):
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        yield patch
+
+
+def test_a_thread_that_could_not_start_is_tried_again_with_the_next_claim(keeper, store, no_more_threads, caplog):
+    keeper.watch(claim(1), LEASE)
+    assert "could not start" in caplog.text
+    no_more_threads.undo()
+
+    keeper.watch(claim(2), LEASE)
+
+    eventually(lambda: {claim(1), claim(2)} <= set(store.renewed), what="renewals of both")
+    assert len(threads()) == 1
+
+
+def test_reaping_that_could_not_start_is_tried_again_with_the_next_request(keeper, store, no_more_threads):
+    keeper.start()
+    no_more_threads.undo()
+
+    keeper.start()
+
+    assert len(threads()) == 1
+
+
 def test_stop_ends_the_thread_and_the_next_claim_starts_another(keeper, store):
     keeper.watch(claim(1), LEASE)
     keeper.stop()
