@@ -150,8 +150,6 @@ class _Rounds:
 
     def start(self) -> None:
         """Start the thread unless it runs. If the process can have no more threads, the next claim tries again."""
-        if self._thread is not None:
-            return
         with self._lock:
             if self._thread is not None:
                 return

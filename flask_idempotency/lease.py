@@ -5,7 +5,7 @@ No connection is held in between: the claim is a row with a token and an end, wh
 
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import cached_property
 from time import monotonic
@@ -34,7 +34,7 @@ from flask_idempotency.errors import (
 from flask_idempotency.http.reading import Reading
 from flask_idempotency.http.resuming import pack_request
 from flask_idempotency.policy import Policy
-from flask_idempotency.state import State
+from flask_idempotency.state import State, holds_connection
 from flask_idempotency.stores import Store
 
 if TYPE_CHECKING:
@@ -47,20 +47,44 @@ log = logging.getLogger("flask_idempotency")
 
 def choose_course(state: State, policy: Policy, reading: Reading) -> "Held | Replay | Refuse":
     """Ask the store for the claim, and if the policy says so, wait for the holder to be done with it."""
-    patience = state.settings.wait.total_seconds() if policy.in_flight == "wait" else 0.0
-    deadline, pause = monotonic() + patience, FIRST_LOOK
     first = stored_request(state) if policy.resumable else None
-    while True:
-        asked, found = _claim(state.ready_store(), policy, reading, first)
-        course = decide(found, asked)
-        match course:
-            case Refuse(RequestInFlight()) if (left := deadline - monotonic()) > 0:
-                state.doorbell.wait(reading.asked.id, min(pause, left))
-                pause = min(pause * 1.5, LONGEST_PAUSE)
-            case _:
-                if pause > FIRST_LOOK:
-                    state.doorbell.ring(reading.asked.id)  # who waits beside us looks again too
-                return Held(state, policy, course.claim) if isinstance(course, Run) else course
+    course = _ask(state, policy, reading, first)
+    if policy.in_flight == "wait" and _is_in_flight(course):
+        with _place_to_wait(state) as has_place:
+            if has_place:
+                course = _wait(state, policy, reading, first, course)
+    return Held(state, policy, course.claim) if isinstance(course, Run) else course
+
+
+def _ask(state: State, policy: Policy, reading: Reading, first: Checkpoint | None) -> Run | Replay | Refuse:
+    asked, found = _claim(state.ready_store(), policy, reading, first)
+    return decide(found, asked)
+
+
+def _is_in_flight(course: Run | Replay | Refuse) -> bool:
+    return isinstance(course, Refuse) and isinstance(course.refusal, RequestInFlight)
+
+
+def _place_to_wait(state: State) -> AbstractContextManager[bool]:
+    """A hook may have read something: then the session keeps its connection, and there are only so many of those."""
+    database = state.given_database
+    if database is not None and holds_connection(database):
+        return state.wait_limit.place(database.engine)
+    return nullcontext(True)
+
+
+def _wait(
+    state: State, policy: Policy, reading: Reading, first: Checkpoint | None, course: Run | Replay | Refuse
+) -> Run | Replay | Refuse:
+    """Ask again whenever the holder may be done, until somebody has answered or the time is over."""
+    record, pause = reading.asked.id, FIRST_LOOK
+    deadline = monotonic() + state.settings.wait.total_seconds()
+    while _is_in_flight(course) and (left := deadline - monotonic()) > 0:
+        state.doorbell.wait(record, min(pause, left))
+        pause = min(pause * 1.5, LONGEST_PAUSE)
+        course = _ask(state, policy, reading, first)
+    state.doorbell.ring(record)  # others that wait beside us look again too
+    return course
 
 
 def stored_request(state: State) -> Checkpoint:

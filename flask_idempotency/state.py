@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from threading import Event, Lock
+from threading import Event
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,7 +13,6 @@ from blinker import NamedSignal
 from flask import Flask, current_app
 
 from flask_idempotency import scopes, signals
-from flask_idempotency.core.scope import RecordId
 from flask_idempotency.errors import ConfigError, StoreUnavailable
 from flask_idempotency.housekeeping import Housekeeper
 from flask_idempotency.policy import (
@@ -31,6 +30,7 @@ from flask_idempotency.policy import (
 from flask_idempotency.settings import Guard, Settings, read_settings
 from flask_idempotency.stores import Store, open_store
 from flask_idempotency.stores.forks import end_at_fork, leave_at_fork
+from flask_idempotency.waiting import Doorbell, WaitLimit
 
 if TYPE_CHECKING:
     from sqlalchemy import URL, Engine
@@ -39,35 +39,6 @@ if TYPE_CHECKING:
 NAME = "idempotency"
 
 log = logging.getLogger("flask_idempotency")
-
-
-class Doorbell:
-    """Wakes those of this process who wait for a record; those of other processes look again now and then."""
-
-    def __init__(self) -> None:
-        self._bells: dict[RecordId, set[Event]] = {}
-        self._lock = Lock()
-
-    def wait(self, record: RecordId, seconds: float) -> None:
-        """Wait for the bell, at most so long."""
-        bell = Event()
-        with self._lock:
-            self._bells.setdefault(record, set()).add(bell)
-        try:
-            bell.wait(seconds)
-        finally:
-            with self._lock:  # the holder may be in another process and never ring: leave nothing behind
-                waiting = self._bells.get(record, set())
-                waiting.discard(bell)
-                if not waiting:
-                    self._bells.pop(record, None)
-
-    def ring(self, record: RecordId) -> None:
-        """Wake everybody who waits for this record."""
-        with self._lock:
-            bells = self._bells.pop(record, set())
-        for bell in bells:
-            bell.set()
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +61,7 @@ class State:
     given_database: Database | None = None  # None: the transaction guard cannot be had
     caller: CallerFunction | None = None  # makes a request that is resumed its caller's own
     doorbell: Doorbell = field(default_factory=Doorbell)
+    wait_limit: WaitLimit = field(default_factory=WaitLimit)
     _policies: dict[Options, Policy] = field(default_factory=dict)
     _options: dict[tuple[str, str], Options | Exempt | None] = field(default_factory=dict)
     _warned: set[str] = field(default_factory=set)
@@ -198,6 +170,12 @@ def _database(app: Flask, db: Any) -> Database:
 def session_factory(database: Database) -> Any:
     """Give what makes an app's sessions."""
     return getattr(database.session, "session_factory", database.session)
+
+
+def holds_connection(database: Database) -> bool:
+    """Say whether the app's session has begun something, and so keeps a connection."""
+    registry = getattr(database.session, "registry", None)
+    return registry is not None and registry.has() and registry().in_transaction()
 
 
 def check_driver(what: str, state: State) -> None:

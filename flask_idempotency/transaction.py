@@ -17,7 +17,13 @@ from flask_idempotency.core.decision import Refuse, Replay, Run, decide
 from flask_idempotency.core.record import Asked, Busy, Claim, Finished, Record, Settled, Transaction
 from flask_idempotency.core.reference import reference_of
 from flask_idempotency.core.snapshot import Answer, NotKept
-from flask_idempotency.errors import ClaimLost, IdempotencyError, OutcomeUnknown, StoreUnavailable
+from flask_idempotency.errors import (
+    ClaimLost,
+    IdempotencyError,
+    OutcomeUnknown,
+    RequestInFlight,
+    StoreUnavailable,
+)
 from flask_idempotency.http.reading import Reading
 from flask_idempotency.joining import Work, expire, give_back, has_changes, known_session, open_session, take_connection
 from flask_idempotency.policy import Policy
@@ -40,14 +46,17 @@ def choose_course(state: State, policy: Policy, reading: Reading) -> "Entered | 
             "db.session has a savepoint open, which would end inside of the request's transaction; put @idempotent"
             " above whatever calls begin_nested()."
         )
-    try:
-        found = _enter(state, policy, reading.asked, session)
-    except ConnectionLost:
-        if session is not None:  # what was done on it before us is lost too
-            raise
-        state.database.engine.dispose()  # the others of its age are gone too
-        found = _enter(state, policy, reading.asked, session)
+    found = _ask(state, policy, reading.asked, session)
+    if isinstance(found, Busy) and policy.in_flight == "wait" and _is_in_flight(course := _course(found, reading)):
+        with state.wait_limit.place(state.database.engine) as has_place:
+            if not has_place:
+                return course
+            found = _ask(state, policy, reading.asked, session, patience=state.settings.wait)
     return found if isinstance(found, Entered) else _course(found, reading)
+
+
+def _is_in_flight(course: Replay | Refuse) -> bool:
+    return isinstance(course, Refuse) and isinstance(course.refusal, RequestInFlight)
 
 
 def _course(found: Busy | Settled, reading: Reading) -> Replay | Refuse:
@@ -58,10 +67,24 @@ def _course(found: Busy | Settled, reading: Reading) -> Replay | Refuse:
     return course
 
 
-def _enter(state: State, policy: Policy, asked: Asked, session: Session | None) -> "Entered | Busy | Settled":
+def _ask(
+    state: State, policy: Policy, asked: Asked, session: Session | None, patience: timedelta = timedelta(0)
+) -> "Entered | Busy | Settled":
+    """Ask for the claim, once more if the pooled connection turns out to be dead."""
+    try:
+        return _enter(state, policy, asked, session, patience)
+    except ConnectionLost:
+        if session is not None:  # what was done on it before us is lost too
+            raise
+        state.database.engine.dispose()  # the others of its age are gone too
+        return _enter(state, policy, asked, session, patience)
+
+
+def _enter(
+    state: State, policy: Policy, asked: Asked, session: Session | None, patience: timedelta
+) -> "Entered | Busy | Settled":
     """Take the claim on the connection that the app's session has, or on one that it will be given."""
     store = cast(TransactionalStore, state.store)
-    patience = state.settings.wait if policy.in_flight == "wait" else timedelta(0)
     connection, pooled = take_connection(state.database, session)
     try:
         found = store.enter(pooled.driver_connection, asked, patience=patience, idle=policy.lease)

@@ -7,6 +7,7 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from threading import Lock
 from time import monotonic
 from typing import Any
 
@@ -16,7 +17,9 @@ from sqlalchemy.exc import ArgumentError
 from sqlalchemy.pool import PoolProxiedConnection
 
 from flask_idempotency.core.checkpoint import Checkpoint
+from flask_idempotency.core.fingerprint import Fingerprint, same
 from flask_idempotency.core.record import Asked, Busy, Claim, Record, Settled, Transaction
+from flask_idempotency.core.scope import RecordId
 from flask_idempotency.core.snapshot import Answer
 from flask_idempotency.errors import (
     ClaimLost,
@@ -50,6 +53,8 @@ class SqliteStore(SqlStore):
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
         self._path = Path(engine.url.database or "")
+        self._waiting: dict[RecordId, list[Fingerprint]] = {}  # the requests of this process that wait for the writer
+        self._lock = Lock()
 
     def check(self) -> None:
         """Raise ConfigError unless the file can be written and its table, if it has one, is of this version."""
@@ -93,12 +98,19 @@ class SqliteStore(SqlStore):
     def enter(
         self, connection: sqlite3.Connection, asked: Asked, *, patience: timedelta, idle: timedelta
     ) -> Claim | Busy | Settled:
-        """Wait for the one writer there is, whoever it is, and then look. A replay does not wait."""
+        """Wait for the one writer there is, whoever it is, and then look.
+
+        A replay does not wait; nor, without *patience*, does a duplicate of what already waits in this process: it
+        would keep a connection from other callers.
+        """
         has_past = connection.in_transaction
         try:
             if not isinstance(found := self._look(connection, asked, has_past), Claim):
                 return found
-            is_anew = self._begin(connection)
+            if not patience and (waiting := self._waiting.get(asked.id)):
+                return Busy(asked.fingerprint if same(waiting[0], asked.fingerprint) else None, timedelta(0))
+            with self._counted_as_waiting(asked):
+                is_anew = self._begin(connection)
             found = self._look(connection, asked, has_past)
             if isinstance(found, Claim):
                 assert isinstance(found.guard, Transaction), "this guard gives no other"
@@ -225,6 +237,18 @@ class SqliteStore(SqlStore):
 
     def _look(self, connection: sqlite3.Connection, asked: Asked, has_past: bool) -> Claim | Busy | Settled:
         return self._judged(asked, connection.execute(self._statement("look"), {"id": asked.id}).fetchall(), has_past)
+
+    @contextmanager
+    def _counted_as_waiting(self, asked: Asked) -> Iterator[None]:
+        with self._lock:
+            self._waiting.setdefault(asked.id, []).append(asked.fingerprint)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._waiting[asked.id].remove(asked.fingerprint)
+                if not self._waiting[asked.id]:
+                    del self._waiting[asked.id]
 
     def _begin(self, connection: sqlite3.Connection) -> bool:
         """Take the writer's lock, in the transaction that is open if it can still write; say whether it is another."""

@@ -16,8 +16,8 @@ from flask_idempotency.core.scope import RecordId
 from flask_idempotency.core.snapshot import Snapshot
 from flask_idempotency.errors import ClaimLost, OutcomeUnknown, StoreUnavailable
 from flask_idempotency.housekeeping import Housekeeper
-from flask_idempotency.state import Doorbell
 from flask_idempotency.stores.memory import MemoryStore
+from flask_idempotency.waiting import Doorbell
 from tests.apps.shop import Shop
 from tests.fixtures.processes import ROOT, eventually
 
