@@ -15,7 +15,7 @@ from sqlalchemy.pool import PoolProxiedConnection
 from flask_idempotency.committing import CommitEvents
 from flask_idempotency.errors import ConfigError, IdempotencyError, StoreUnavailable
 from flask_idempotency.http import exchange
-from flask_idempotency.joint import Face, Joint
+from flask_idempotency.joint import Face, Joint, divert, face_of
 from flask_idempotency.state import Database, State, session_factory
 from flask_idempotency.stores import TransactionalStore
 from flask_idempotency.stores.database import first_line
@@ -65,7 +65,7 @@ class Work:
         known = self._sessions.get(session)
         if known is not None and not known.closed:
             if known.engine is not bind and _options_of(known.engine) != _options_of(bind):
-                raise IdempotencyError(OTHER_OPTIONS)
+                self._joint.refuse(OTHER_OPTIONS)
             return known
         if self._context is not app_ctx._get_current_object():  # type: ignore[attr-defined]  # as above
             return bind  # a request inside this one, or a thread that was given a copy of its context
@@ -87,7 +87,7 @@ class Work:
         has_it = (each for each, taken in self._sessions.items() if taken is self._connection)
         if engine is not self._connection.engine or next(has_it, session) is not session:
             if engine is not self._engine and any(map(engine.get_execution_options().get, _levels_of(engine))):
-                raise IdempotencyError(OWN_LEVEL)
+                self._joint.refuse(OWN_LEVEL)
             another = Connection(engine, connection=cast(Any, Face(self._joint)))
             another.commit()  # what a listener began on it: a session would take part in that, and could not commit
             return another
@@ -125,7 +125,8 @@ class Work:
             transaction = session.get_transaction()
             if transaction is None:
                 continue
-            if self._joint.is_at_work(_face_of(connection)):
+            face = face_of(connection)
+            if face is not None and face.is_at_work:
                 session.rollback()
             else:
                 transaction.close()  # it has only read objects again; they stay as they are
@@ -176,6 +177,7 @@ class Joining:
 def join(database: Database, store: TransactionalStore) -> None:
     """Let the sessions that an app makes from now on be joined to the work of a request."""
     store.watch(database.engine)
+    divert(database.engine.dialect)
     factory = session_factory(database)
     if factory.kw.get("twophase"):
         raise ConfigError(
@@ -197,10 +199,6 @@ def _levels_of(engine: Engine) -> list[str]:
     """Name the options that change how a transaction goes, such as isolation_level."""
     known = cast(Any, engine.dialect).connection_characteristics
     return [name for name, each in known.items() if each.transactional]
-
-
-def _face_of(connection: Connection) -> Any:
-    return connection._dbapi_connection
 
 
 _OPEN: set[int] = set()  # the ids of open works: where there is none, as in most apps most of the time, nobody looks

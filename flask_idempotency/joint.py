@@ -1,22 +1,33 @@
-"""A transaction on which the view may end its own as often as it likes, and none of them ends."""
+"""One transaction shared by the sessions of a request, none of which can end it.
 
-from collections.abc import Callable
-from typing import Any
+Each session commits, rolls back and sets savepoints as if the transaction were its own. What it does is put in layers,
+one behind the other, with a savepoint before each; so the last ones can be undone, and none from in between.
+"""
 
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
+from weakref import WeakSet
+
+from sqlalchemy import Connection, Dialect
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import PoolProxiedConnection
 
 from flask_idempotency.errors import WorkRefused
 
-_BEGIN_NEXT = "SAVEPOINT idempotency_next"  # names may repeat: the newest counts
-_UNDO_LAST = ("ROLLBACK TO SAVEPOINT idempotency_next", "RELEASE SAVEPOINT idempotency_next")
+TORN = (
+    "A session of this request did not commit its changes, and another one wrote after them; they share one transaction"
+    " here, which cannot undo the earlier changes and keep the later ones: use one session, or guard='lease'."
+)
+OWN_COMMITS = (
+    "A session of this request asks for isolation_level='AUTOCOMMIT', and would commit what it writes before the answer"
+    " is stored; leave the isolation level alone in a protected view, or use guard='lease'."
+)
 
 
 class Joint:
     """The one transaction under all the sessions of a request; each has its own face of it.
 
     What the view commits is kept by a savepoint, but only when something comes after it that might be rolled back.
-    What one session commits is committed for all of them. What one rolls back is undone without the others' work, as
-    far as savepoints can tell them apart: the second to begin has one of its own.
     """
 
     def __init__(self, pooled: PoolProxiedConnection, keep: Callable[[], None], undo: Callable[[], None]) -> None:
@@ -27,24 +38,19 @@ class Joint:
         self.to_undo = False  # something was rolled back, and is not undone yet
         self.is_reading = False  # the statements from here on only read
         self.is_refreshing = False  # an object is read again: if that fails the request does, and needs no savepoint
-        self._at_work: list[Face] = []  # who did something that a commit keeps and a rollback undoes, in that order
+        self._layers: list[Layer] = []  # what is not kept yet, in order; the savepoint before the first is the store's
         self.is_ending = False  # all that nobody has committed is undone at once
-        self._is_torn = False  # something was rolled back that cannot be told from the work of another
+        self._refusal: str | None = None  # why nothing of this may be committed
 
     @property
     def is_settled(self) -> bool:
         """Whether nothing was written, or undone, that was not committed."""
-        return not (self.to_undo or (self._at_work and any(face.has_written for face in self._at_work)))
-
-    def is_at_work(self, face: "Face") -> bool:
-        """Say whether something was done through this face since the last commit or rollback."""
-        return face in self._at_work
+        return not (self.to_undo or any(layer.is_open and layer.has_written for layer in self._layers))
 
     def begin(self, face: "Face") -> None:
-        """Note that something was done through this face."""
-        face.has_written = face.is_mixed = False
-        self._at_work.append(face)
-        self._note_write(face)
+        """Note that something was written through this face before the claim."""
+        self._layers.append(Layer(face, 0, has_written=True))
+        face.depth_at_work = 0
 
     def act(self, face: "Face") -> None:
         """Be ready for whatever is done next through this face; it counts as written unless it is known to read."""
@@ -56,52 +62,102 @@ class Joint:
         if self._to_keep:
             self._keep()  # which fails where what was committed had failed; then nothing heals it
             self._to_keep = False
-        if face in self._at_work:
-            self._note_write(face)
-        else:
-            if self._at_work:
-                self._run(_BEGIN_NEXT)
-            self.begin(face)
-
-    def _note_write(self, face: "Face") -> None:
-        """Note that something is written through this face: those who began later cannot be undone without it."""
-        if not self.is_reading:
-            face.has_written = True
-            for later in self._at_work[self._at_work.index(face) + 1 :]:
-                later.is_mixed = True
+        if self.is_reading and face.depth_at_work >= face.depth:
+            return
+        if not self._layers:
+            self._layers.append(Layer(face, 0))
+        top = self._layers[-1]
+        if top.owner is not face or top.depth != face.depth:
+            self._run(f"SAVEPOINT {self._name(len(self._layers))}")
+            top = Layer(face, face.depth)
+            self._layers.append(top)
+        top.has_written |= not self.is_reading
+        face.depth_at_work = face.depth
 
     def commit(self, face: "Face") -> None:
-        """Keep what was done, by whomever."""
-        if face in self._at_work:
-            self._at_work.clear()
-            self._to_keep = True
+        """Keep what was done through this face, as soon as nobody can undo it any more."""
+        if face.is_at_work:
             self.commits += 1
+            self._give_up(face)
+            self._keep_committed()
 
-    def rollback(self, face: "Face") -> None:
-        """Undo what was done through this face since the last commit."""
-        if self.is_ending or face not in self._at_work:
+    def rollback(self, face: "Face", depth: int = 0) -> None:
+        """Undo what was done through this face since its last commit, or in its savepoints from *depth* on."""
+        if self.is_ending:
             return
-        place = self._at_work.index(face)
-        if face.is_mixed or any(later.has_written for later in self._at_work[place + 1 :]):
-            self._is_torn |= face.has_written
-            self._at_work.remove(face)
-        elif place == 0:
-            self.to_undo = True
-            self._at_work.clear()
-        else:
-            for _ in self._at_work[place:]:
-                self._run(*_UNDO_LAST)
-            del self._at_work[place:]
+        first, is_covered = None, False
+        for place in reversed(range(len(self._layers))):
+            layer = self._layers[place]
+            is_ours = layer.owner is face and layer.depth >= depth
+            if is_covered and is_ours and layer.has_written:
+                self._refusal = self._refusal or TORN
+            elif is_ours and not is_covered:
+                first = place
+            elif not is_ours:
+                is_covered |= layer.has_written
+        if first is not None:
+            self._undo_from(first)
+        self._give_up(face, depth)
+        self._keep_committed()
+
+    def release(self, face: "Face", depth: int) -> None:
+        """Make what was done in the savepoints of this face, from *depth* on, part of what was done before."""
+        for layer in self._layers:
+            if layer.owner is face:
+                layer.depth = min(layer.depth, depth - 1)
+        face.depth_at_work = min(face.depth_at_work, depth - 1)
+        while len(self._layers) > 1 and self._layers[-1].is_like(self._layers[-2]):
+            self._run(f"RELEASE SAVEPOINT {self._name(len(self._layers) - 1)}")
+            merged = self._layers.pop()
+            self._layers[-1].has_written |= merged.has_written
+
+    def refuse(self, reason: str) -> NoReturn:
+        """Raise WorkRefused, and commit nothing of this even if the view makes light of it."""
+        self._refusal = self._refusal or reason
+        raise WorkRefused(reason)
 
     def end(self) -> None:
-        """Undo what nobody has committed. Raises WorkRefused if the work is not what the sessions believe it is."""
-        self.to_undo |= bool(self._at_work)
-        self._at_work.clear()
-        if self._is_torn:
-            raise WorkRefused(
-                "A session was rolled back after another had written between its writes; a request has one transaction"
-                " here, and it cannot undo the one without the other."
-            )
+        """Undo what nobody has committed. Raises WorkRefused if what was committed cannot be had without it."""
+        kept = max((place for place, layer in enumerate(self._layers, 1) if layer.is_committed), default=0)
+        if any(layer.is_open and layer.has_written for layer in self._layers[:kept]):
+            self._refusal = self._refusal or TORN
+        if self._refusal is not None:
+            raise WorkRefused(self._refusal)
+        if kept < len(self._layers):
+            self._undo_from(kept)
+
+    def _give_up(self, face: "Face", depth: int = 0) -> None:
+        """Let a face have no part any more in what was done through it, from *depth* on."""
+        for layer in self._layers:
+            if layer.owner is face and layer.depth >= depth:
+                layer.owner = None
+        face.depth_at_work = min(face.depth_at_work, depth - 1)
+
+    def _keep_committed(self) -> None:
+        """Keep all that was done if nothing is written that may be undone."""
+        if any(layer.is_open and layer.has_written for layer in self._layers):
+            return
+        if not all(layer.is_open for layer in self._layers):
+            self._to_keep = True
+            self._forget_from(0)
+
+    def _undo_from(self, place: int) -> None:
+        if place == 0:
+            self.to_undo = True
+        else:
+            name = self._name(place)
+            self._run(f"ROLLBACK TO SAVEPOINT {name}", f"RELEASE SAVEPOINT {name}")
+        self._forget_from(place)
+
+    def _forget_from(self, place: int) -> None:
+        """Forget layers. Whoever has only read in one of them begins again."""
+        for layer in self._layers[place:]:
+            if layer.owner is not None:
+                layer.owner.depth_at_work = min(layer.owner.depth_at_work, layer.depth - 1)
+        del self._layers[place:]
+
+    def _name(self, place: int) -> str:
+        return f"idempotency_{place}"
 
     def _run(self, *statements: str) -> None:
         cursor = self.pooled.cursor()
@@ -110,16 +166,47 @@ class Joint:
         cursor.close()
 
 
+class Layer:
+    """What one session did behind one savepoint. Without an owner it is committed, or there is nothing in it."""
+
+    def __init__(self, owner: "Face | None", depth: int, *, has_written: bool = False) -> None:
+        self.owner, self.depth, self.has_written = owner, depth, has_written
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its owner may still undo it."""
+        return self.owner is not None
+
+    @property
+    def is_committed(self) -> bool:
+        """Whether there is something in it that stays."""
+        return self.owner is None and self.has_written
+
+    def is_like(self, other: "Layer") -> bool:
+        """Say whether one is undone whenever the other is."""
+        return self.is_open and self.owner is other.owner and self.depth == other.depth
+
+
 class Face:
     """What SQLAlchemy takes for its pooled connection while a request runs: the ends of transactions are withheld."""
 
     def __init__(self, joint: Joint) -> None:
         self.joint = joint
-        self.has_written = False  # since it is at work
-        self.is_mixed = False  # somebody who began before has written since
+        self._savepoints: list[str] = []  # by SQLAlchemy's names for them
+        self.depth_at_work = -1  # in how many of them it has begun something; -1: not even outside of them
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.joint.pooled, name)
+
+    @property
+    def depth(self) -> int:
+        """How many savepoints it is in."""
+        return len(self._savepoints)
+
+    @property
+    def is_at_work(self) -> bool:
+        """Whether something was done through it since its last commit or rollback."""
+        return self.depth_at_work >= 0
 
     @property
     def driver_connection(self) -> Any:
@@ -141,11 +228,39 @@ class Face:
 
     def commit(self) -> None:
         """Keep what was done."""
+        self._savepoints.clear()
         self.joint.commit(self)
 
     def rollback(self) -> None:
         """Undo what was done since the last commit."""
+        self._savepoints.clear()
         self.joint.rollback(self)
+
+    def set_savepoint(self, name: str) -> None:
+        """Begin a savepoint. The database learns of it when something is done in it."""
+        self._savepoints.append(name)
+
+    def rollback_to_savepoint(self, name: str) -> None:
+        """Undo what was done since a savepoint, and end it."""
+        if name in self._savepoints:
+            depth = self._end_savepoint(name)
+            self.joint.rollback(self, depth)
+
+    def release_savepoint(self, name: str) -> None:
+        """End a savepoint, and leave what was done since to whatever it is in."""
+        if name in self._savepoints:
+            depth = self._end_savepoint(name)
+            self.joint.release(self, depth)
+
+    def check_options(self, options: Mapping[str, Any]) -> None:
+        """Raise WorkRefused if these options of a connection would end the transaction."""
+        if is_autocommit(options.get("isolation_level")):
+            self.joint.refuse(OWN_COMMITS)
+
+    def _end_savepoint(self, name: str) -> int:
+        place = self._savepoints.index(name)
+        del self._savepoints[place:]
+        return place + 1
 
     def close(self) -> None:
         """Stay open: the claim is on it."""
@@ -169,3 +284,59 @@ class _WithoutBegin:
     def execute(self, statement: str, *args: Any) -> Any:
         """Execute everything else."""
         return self if statement.lstrip()[:5].upper() == "BEGIN" else self._cursor.execute(statement, *args)
+
+
+# -- how SQLAlchemy comes to ask a face ------------------------------------------------------------------------------
+
+
+def divert(dialect: Dialect) -> None:
+    """Ask the face of a connection, if it has one, for what a dialect would have the database do to a transaction."""
+    if dialect in _DIVERTED:
+        return
+    _DIVERTED.add(dialect)
+    for name, act in _SAVEPOINTS.items():
+        setattr(dialect, name, _diverted(dialect, getattr(dialect, name), act))
+    set_options = dialect.set_connection_execution_options
+
+    def check_and_set_options(connection: Connection, options: Any) -> None:
+        face = face_of(connection)
+        if face is not None and not connection.in_transaction():  # where it is, SQLAlchemy itself refuses
+            face.check_options(options)
+        set_options(connection, options)
+
+    vars(dialect)["set_connection_execution_options"] = check_and_set_options
+
+
+def _diverted(
+    dialect: Dialect, usual: Callable[[Connection, str], None], act: Callable[[Face, str], None]
+) -> Callable[[Connection, str], None]:
+    def do(connection: Connection, name: str) -> None:
+        face = face_of(connection)
+        if face is None:
+            usual(connection, name)
+            return
+        try:
+            act(face, name)
+        except dialect.loaded_dbapi.Error as error:
+            raise DBAPIError.instance(None, None, error, dialect.loaded_dbapi.Error, dialect=dialect) from error
+
+    return do
+
+
+def face_of(connection: Connection) -> Face | None:
+    """Give the face that a connection has, if it is part of a request's transaction."""
+    found: Any = connection._dbapi_connection
+    return found if isinstance(found, Face) else None
+
+
+def is_autocommit(level: object) -> bool:
+    """Say whether this is a level of isolation at which every statement is committed at once."""
+    return isinstance(level, str) and level.upper() == "AUTOCOMMIT"
+
+
+_SAVEPOINTS = {
+    "do_savepoint": Face.set_savepoint,
+    "do_rollback_to_savepoint": Face.rollback_to_savepoint,
+    "do_release_savepoint": Face.release_savepoint,
+}
+_DIVERTED: WeakSet[Dialect] = WeakSet()

@@ -125,7 +125,8 @@ class Entered(Work):
         self._policy, self._asked = policy, asked
         self._left: int | None = None  # how often was committed before what the view has left uncommitted
         assert isinstance(claim.guard, Transaction), "this guard gives no other"
-        if claim.guard.has_past:
+        self._has_past = claim.guard.has_past  # written before the claim, by a hook perhaps, and not committed since
+        if self._has_past:
             self._joint.begin(self._face)
         if session is not None:
             self._join(session, connection)
@@ -160,16 +161,15 @@ class Entered(Work):
         self._state.housekeeper.start()
         signals.tell(signals.claimed, reference=reference_of(self.claim.id), attempt=self.claim.attempt)
 
+    def _keep(self) -> None:
+        super()._keep()
+        self._has_past = False
+
     def _undo(self) -> None:
-        if self._has_only_past():
+        if self._has_past:
             self._start_anew()
         else:
             super()._undo()
-
-    def _has_only_past(self) -> bool:
-        """Say whether something was written before the claim, by a hook perhaps, and nothing was committed since."""
-        assert isinstance(self.claim.guard, Transaction), "this guard gives no other"
-        return self.claim.guard.has_past and not self._joint.commits
 
     def _start_anew(self) -> None:
         """Undo what was done before the claim too. Raises ClaimLost if somebody comes between."""
@@ -179,7 +179,7 @@ class Entered(Work):
         )
         if not isinstance(found, Claim):
             raise ClaimLost
-        self.claim = found
+        self.claim, self._has_past = found, False
 
     # -- how it ends -------------------------------------------------------------------------------------------------
 
@@ -217,7 +217,7 @@ class Entered(Work):
             raise StoreUnavailable(retry_after=1)
         try:
             self._part()
-            if self._has_only_past():
+            if self._joint.to_undo and self._has_past:
                 self._start_anew()
                 self._joint.to_undo = False
             retention, undo = self._policy.retention, self._joint.to_undo

@@ -105,6 +105,87 @@ def commits_while_the_other_looks_up(shop, mine, other):
     other.rollback()
 
 
+def commits_an_audit_row_meanwhile(shop, mine, other):
+    add(shop, mine, "mine")
+    add(shop, other, "audit")
+    other.commit()
+    add(shop, mine, "more")
+    add(shop, other, "in vain")
+    other.rollback()
+    mine.commit()
+
+
+def begins_first_and_gives_up_last(shop, mine, other):
+    add(shop, other, "the other's")
+    add(shop, mine, "in vain")
+    other.commit()
+    mine.rollback()
+    add(shop, mine, "mine")
+    mine.commit()
+
+
+def has_savepoints_in_both(shop, mine, other):
+    add(shop, mine, "mine")
+    add(shop, other, "the other's")
+    inner, others = mine.begin_nested(), other.begin_nested()
+    add(shop, mine, "more")
+    add(shop, other, "in vain")
+    others.rollback()
+    inner.commit()
+    mine.commit()
+    other.commit()
+
+
+def rolls_a_savepoint_back_while_the_other_is_in_one(shop, mine, other):
+    add(shop, mine, "mine")
+    inner = mine.begin_nested()
+    add(shop, mine, "in vain")
+    others = other.begin_nested()
+    read(shop, other)
+    inner.rollback()
+    add(shop, other, "the other's")
+    others.commit()
+    other.commit()
+    mine.commit()
+
+
+def rolls_a_savepoint_back_after_the_other_has_released_one(shop, mine, other):
+    inner = mine.begin_nested()
+    add(shop, mine, "mine")
+    others = other.begin_nested()
+    add(shop, other, "in vain")
+    inner.commit()
+    others.rollback()
+    other.commit()
+    mine.commit()
+
+
+def ends_savepoints_in_the_order_in_which_they_began(shop, mine, other):
+    inner, others = mine.begin_nested(), other.begin_nested()
+    add(shop, mine, "mine")
+    add(shop, other, "the other's")
+    inner.commit()
+    others.commit()
+    inner, others = mine.begin_nested(), other.begin_nested()
+    add(shop, other, "more")
+    add(shop, mine, "in vain")
+    inner.rollback()
+    others.commit()
+    other.commit()
+    mine.commit()
+
+
+def commits_while_the_other_is_in_a_savepoint(shop, mine, other):
+    others = other.begin_nested()
+    read(shop, other)
+    add(shop, mine, "mine")
+    mine.commit()
+    add(shop, other, "in vain")
+    others.rollback()
+    add(shop, other, "the other's")
+    other.commit()
+
+
 STORIES = [
     looks_up_in_between,
     looks_up_before_and_closes_late,
@@ -116,6 +197,13 @@ STORIES = [
     has_a_third,
     goes_on_after_the_end_of_the_other,
     commits_while_the_other_looks_up,
+    commits_an_audit_row_meanwhile,
+    begins_first_and_gives_up_last,
+    has_savepoints_in_both,
+    rolls_a_savepoint_back_while_the_other_is_in_one,
+    rolls_a_savepoint_back_after_the_other_has_released_one,
+    ends_savepoints_in_the_order_in_which_they_began,
+    commits_while_the_other_is_in_a_savepoint,
 ]
 WITHOUT_MINE = [gives_up_while_the_other_has_read, goes_on_after_the_end_of_the_other]
 stories = pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)
@@ -210,22 +298,70 @@ def test_work_is_kept_where_a_listener_uses_each_connection_first(make_postgres_
     assert shop.notes == ["mine", "more"]
 
 
-def test_writes_of_two_sessions_that_cannot_be_told_apart_are_refused_as_a_whole(shop, caplog):
-    def story(shop, mine, other):
-        add(shop, mine, "mine")
-        add(shop, other, "the other's")
-        add(shop, mine, "more")
-        other.rollback()
-        mine.commit()
+# -- what one transaction cannot hold ----------------------------------------------------------------------------------
 
-    shop.serve(tell(shop, story))
 
-    answer = shop.send()
+def rolls_a_debit_back_after_the_other_has_committed(shop, mine, other):
+    add(shop, mine, "debit")
+    add(shop, other, "audit")
+    other.commit()
+    mine.rollback()
 
-    assert answer.status_code == 500
-    assert shop.notes == []
-    assert shop.records == 0
-    assert "A session was rolled back after another had written between its writes" in caplog.text
+
+def never_commits_what_the_other_has_written_after(shop, mine, other):
+    add(shop, mine, "debit")
+    add(shop, other, "audit")
+    other.commit()
+
+
+def closes_the_first_after_the_other_has_written(shop, mine, other):
+    add(shop, mine, "debit")
+    add(shop, other, "audit")
+    mine.close()
+    other.commit()
+
+
+def rolls_back_between_the_writes_of_the_other(shop, mine, other):
+    add(shop, mine, "mine")
+    add(shop, other, "the other's")
+    add(shop, mine, "more")
+    other.rollback()
+    mine.commit()
+
+
+def rolls_a_savepoint_back_after_the_other_has_committed(shop, mine, other):
+    inner = mine.begin_nested()
+    add(shop, mine, "debit")
+    add(shop, other, "audit")
+    other.commit()
+    inner.rollback()
+    mine.commit()
+
+
+TORN = [
+    rolls_a_debit_back_after_the_other_has_committed,
+    never_commits_what_the_other_has_written_after,
+    closes_the_first_after_the_other_has_written,
+    rolls_back_between_the_writes_of_the_other,
+    rolls_a_savepoint_back_after_the_other_has_committed,
+]
+
+
+@pytest.mark.parametrize("status", [201, 402])
+@pytest.mark.parametrize("story", TORN, ids=lambda story: story.__name__)
+def test_what_one_session_undoes_is_not_kept_because_another_has_written_after_it(shop, story, status, caplog):
+    def view():
+        story(shop, shop.db.session(), shop.db.session.session_factory())
+        return "answered", status
+
+    shop.serve(view)
+
+    answers = [shop.send() for _ in range(2)]
+
+    assert [answer.status_code for answer in answers] == [500, 500]
+    assert (shop.notes, shop.records) == ([], 0)
+    assert "use one session, or guard='lease'" in caplog.text
+    assert shop.engine.pool.checkedout() == 0
 
 
 def test_whoever_read_first_and_closes_late_is_no_reason_to_refuse_what_others_wrote_in_a_phase(shop):
