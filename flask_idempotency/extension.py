@@ -69,14 +69,20 @@ class Idempotency:
         scope: ScopeFunction | None = None,
         caller: CallerFunction | None = None,
     ) -> None:
-        """Protect an app. Raises ConfigError, in one sentence, for anything that makes no sense."""
+        """Protect an app. Raises ConfigError, in one sentence, for what makes no sense, and then changes nothing."""
+        if not callable(getattr(app, "wsgi_app", None)):
+            raise ConfigError(
+                f"Idempotency protects Flask apps, and {type(app).__name__} has no wsgi_app: Quart and other ASGI"
+                " frameworks are not supported."
+            )
         if NAME in app.extensions:
             raise ConfigError("This app has an Idempotency already; call init_app once for each app.")
         db = self._db if db is None else db
         store = self._store if store is None else store
         scope = self._scope if scope is None else scope
         caller = self._caller if caller is None else caller
-        state = app.extensions[NAME] = make_state(app, db, store, scope, caller)
+        state = make_state(app, db, store, scope, caller)
+        follow(app, state)  # refused by an app that has served a request; nothing from here on is
         if state.given_database is not None:
             # Not at the top of the module: they bring SQLAlchemy's ORM, which takes long to load and only db= needs.
             from flask_idempotency import outgoing, step, transaction  # noqa: F401  # before a request needs them
@@ -85,7 +91,7 @@ class Idempotency:
             join(state.given_database, cast(TransactionalStore, state.store))
             if app.debug:
                 outgoing.watch()
-        follow(app, state)
+        app.extensions[NAME] = state
         app.jinja_env.globals["idempotency_field"] = idempotency_field
         app.cli.add_command(commands)
         check_at_start(state.store)

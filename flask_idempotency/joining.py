@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from sqlalchemy.pool import PoolProxiedConnection
 
 from flask_idempotency.committing import CommitEvents
-from flask_idempotency.errors import ConfigError, IdempotencyError, StoreUnavailable
+from flask_idempotency.errors import IdempotencyError, StoreUnavailable
 from flask_idempotency.http import exchange
 from flask_idempotency.joint import Face, Joint, divert, face_of
 from flask_idempotency.state import Database, State, session_factory
@@ -179,10 +179,6 @@ def join(database: Database, store: TransactionalStore) -> None:
     store.watch(database.engine)
     divert(database.engine.dialect)
     factory = session_factory(database)
-    if factory.kw.get("twophase"):
-        raise ConfigError(
-            "Sessions with twophase=True prepare what they commit, and cannot share a transaction; drop it."
-        )
     if not issubclass(factory.class_, Joining):
         factory.class_ = type(factory.class_.__name__, (Joining, factory.class_), {})
 

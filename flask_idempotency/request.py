@@ -30,7 +30,7 @@ from flask_idempotency.http.resuming import RESUMED
 from flask_idempotency.misplaced import MisplacedDecorators
 from flask_idempotency.policy import DEFAULT, Options, Policy
 from flask_idempotency.refusing import dress, register, render
-from flask_idempotency.state import NAME, Database, State, current_state
+from flask_idempotency.state import Database, State, current_state
 from flask_idempotency.stores.forks import notice_fork
 
 if TYPE_CHECKING:
@@ -50,12 +50,12 @@ def follow(app: Flask, state: State) -> None:
     Two methods of the app are wrapped, for there is no hook that comes behind all hooks, in whatever order an app and
     its extensions have registered them.
     """
-    register(app)
     app.url_value_preprocessor(MisplacedDecorators(app, state).check)
+    register(app)
     app.preprocess_request = _opening(app, state)  # type: ignore[method-assign]  # see above
     app.process_response = _settling(app, state)  # type: ignore[method-assign]  # see above
     got_request_exception.connect(_note_failure, app)
-    app.wsgi_app = _with_safety_net(app)  # type: ignore[assignment, method-assign]  # the documented way
+    app.wsgi_app = _with_safety_net(app, state)  # type: ignore[assignment, method-assign]  # the documented way
 
 
 def _opening(app: Flask, state: State) -> Callable[..., Any]:
@@ -246,13 +246,13 @@ def _settle(app: Flask, state: State, response: Response) -> Response:
     return response
 
 
-def _with_safety_net(app: Flask) -> "WSGIApplication":
+def _with_safety_net(app: Flask, state: State) -> "WSGIApplication":
     """Wrap an app's ``wsgi_app``, so that a run ends with its request whatever happens inside.
 
     Not in ``teardown_request``: another function's error there would keep ours from running, and a copied request
     context, handed to a thread, is torn down while the view still runs.
     """
-    wsgi_app, state = app.wsgi_app, app.extensions[NAME]
+    wsgi_app = app.wsgi_app
 
     def serve(environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
         notice_fork()

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
 NAME = "idempotency"
+NO_DATABASE = "the app's own database, on a server or in a file: init_app(app, db=db)"
 
 log = logging.getLogger("flask_idempotency")
 
@@ -58,8 +59,9 @@ class State:
     scope: ScopeFunction
     housekeeper: Housekeeper
     guard: Guard  # what a view gets that does not choose
-    given_database: Database | None = None  # None: the transaction guard cannot be had
+    given_database: Database | None = None  # None: neither the transaction guard nor phase() is available
     caller: CallerFunction | None = None  # makes a request that is resumed its caller's own
+    missing: str = NO_DATABASE  # what the transaction guard and phase() need, where there is no database for them
     doorbell: Doorbell = field(default_factory=Doorbell)
     wait_limit: WaitLimit = field(default_factory=WaitLimit)
     _policies: dict[Options, Policy] = field(default_factory=dict)
@@ -73,15 +75,21 @@ class State:
         if found is None:
             found = apply(options, self.settings, self.scope, self.guard)
             if found.guard == "transaction":
-                check_driver('guard="transaction"', self)
+                other = 'guard="lease"' if options.guard else 'IDEMPOTENCY_GUARD = "lease"'
+                self.check_database('guard="transaction"', f", or set {other}")
             self._policies[options] = found
         return found
 
     @property
     def database(self) -> Database:
         """The app's own database, for whoever has checked that it is there."""
-        assert self.given_database is not None, "check_driver() was asked before"
+        assert self.given_database is not None, "check_database() was asked before"
         return self.given_database
+
+    def check_database(self, what: str, or_else: str = "") -> None:
+        """Raise ConfigError unless *what* can have transactions of the app's own database."""
+        if self.given_database is None:
+            raise ConfigError(f"{what} needs {self.missing}{or_else}.")
 
     def options_of(self, endpoint: str, method: str) -> Options | Exempt | None:
         """Find what the view of the current app's endpoint was decorated with, once."""
@@ -139,10 +147,15 @@ def make_state(
     if not hasattr(store, "enter"):
         database = None  # a database in memory has its records beside it, not in it
     guard: Guard = settings.guard or ("lease" if database is None else "transaction")
+    missing, drivers = NO_DATABASE, getattr(store, "drivers", ())
+    if database is not None and database.engine.driver not in drivers:
+        name, wanted = database.engine.name, " or ".join(drivers)
+        missing = f"the driver {wanted}: write {name}+{wanted}://... in SQLALCHEMY_DATABASE_URI"
+        database = None  # its connections cannot be shared; the records have connections of their own
     housekeeper = Housekeeper(store, settings.grace, partial(_tell_as, app), enabled=settings.housekeeping)
     if caller is not None and not callable(caller):
         raise ConfigError(f"caller= must be a function of the scope, not {caller!r}.")
-    state = State(settings, store, scope, housekeeper, guard, database, caller)
+    state = State(settings, store, scope, housekeeper, guard, database, caller, missing)
     state.policy()  # for what makes no sense in it
     return state
 
@@ -161,6 +174,10 @@ def _database(app: Flask, db: Any) -> Database:
         raise ConfigError("db= must be a Flask-SQLAlchemy object of this app; call db.init_app(app) first.") from None
     if not hasattr(session_factory(found), "class_"):
         raise ConfigError("db= must have an engine, and a session that is a scoped_session or a sessionmaker.")
+    if session_factory(found).kw.get("twophase"):
+        raise ConfigError(
+            "Sessions with twophase=True prepare what they commit, and cannot share a transaction; drop it."
+        )
     for engine in engines.values():
         leave_at_fork(engine)
     end_at_fork(found.session)
@@ -176,19 +193,6 @@ def holds_connection(database: Database) -> bool:
     """Say whether the app's session has begun something, and so keeps a connection."""
     registry = getattr(database.session, "registry", None)
     return registry is not None and registry.has() and registry().in_transaction()
-
-
-def check_driver(what: str, state: State) -> None:
-    """Raise ConfigError unless *what* can have transactions of the app's own database."""
-    database, drivers = state.given_database, getattr(state.store, "drivers", ())
-    if database is None:
-        raise ConfigError(f"{what} needs the app's own database, on a server or in a file: init_app(app, db=db).")
-    if database.engine.driver not in drivers:
-        wanted, name = " or ".join(drivers), database.engine.name
-        raise ConfigError(
-            f"{what} needs the driver {wanted}: write {name}+{wanted}://... in SQLALCHEMY_DATABASE_URI, or set"
-            ' IDEMPOTENCY_GUARD = "lease".'
-        )
 
 
 def _store_url(app: Flask, url: str | None) -> "str | URL":

@@ -19,7 +19,7 @@ from flask_idempotency.core.checkpoint import Checkpoint, dump_result, load_resu
 from flask_idempotency.errors import IdempotencyError, OutcomeUnknown, StoreUnavailable
 from flask_idempotency.joining import Work, expire, give_back, has_changes, known_session, open_session, take_connection
 from flask_idempotency.lease import Held
-from flask_idempotency.state import State, check_driver
+from flask_idempotency.state import State
 from flask_idempotency.stores import TransactionalStore
 from flask_idempotency.stores.database import TRIES, ConnectionLost, ThrownBack, WrittenBefore
 
@@ -33,7 +33,7 @@ log = logging.getLogger("flask_idempotency")
 
 def carry_out(held: Held, made: Checkpoint, step: Callable[[], Any]) -> Any:
     """Run a step and commit it, again where the database gave way to somebody else; the fence comes first each time."""
-    check_driver("phase()", held.state)
+    held.state.check_database("phase()")
     if held.claim.point == made.point:
         raise held.quarantine(f"phase {made.name!r} was committed by its own step, without its checkpoint")
     for tries_left in reversed(range(TRIES)):

@@ -229,6 +229,11 @@ def open_store(url: "str | URL", *, is_apps_own: bool = False) -> Store:
         raise ConfigError(
             "IDEMPOTENCY_STORE is not a URL; write it like postgresql://user:password@host/database."
         ) from None
+    if is_apps_own and scheme not in _TECHNOLOGIES:
+        raise ConfigError(
+            f"db= is on {scheme}, which cannot hold the records yet: leave db= out, and they have a store of their own,"
+            " IDEMPOTENCY_STORE or else a SQLite file, with the lease guard and without phase()."
+        )
     if scheme in _NOT_YET:
         raise ConfigError(f"IDEMPOTENCY_STORE: {scheme} is not available yet; use postgresql or sqlite.")
     if scheme not in _TECHNOLOGIES:
@@ -237,7 +242,8 @@ def open_store(url: "str | URL", *, is_apps_own: bool = False) -> Store:
     try:
         opener: Callable[[str | URL, bool], Store] = import_module(f"{__name__}.{technology}").open_url
     except ModuleNotFoundError as error:
+        place = "db=" if is_apps_own else "IDEMPOTENCY_STORE"
         raise ConfigError(
-            f"IDEMPOTENCY_STORE: {error.name} is not installed; run: pip install flask-idempotency[{technology}]"
+            f"{place}: {error.name} is not installed; run: pip install flask-idempotency[{technology}]"
         ) from None
     return opener(url, is_apps_own)

@@ -2,12 +2,16 @@
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-from flask import Flask
+from flask import Blueprint, Flask
+from flask.sansio.app import App
 from flask_sqlalchemy import SQLAlchemy
+from sqlalchemy import create_engine, make_url, text
+from sqlalchemy.orm import scoped_session, sessionmaker
 
-from flask_idempotency import Idempotency, scopes
+from flask_idempotency import Idempotency, effect, idempotent, phase, scopes
 from flask_idempotency.errors import ConfigError
 from flask_idempotency.stores.memory import MemoryStore
 from tests.apps.shop import REPLAYED
@@ -179,3 +183,146 @@ def test_importing_and_setting_up_starts_no_thread_and_opens_no_file(tmp_path):
     Idempotency(app, scope=scopes.everyone)
 
     assert list(tmp_path.iterdir()) == []
+
+
+# -- what cannot be protected ------------------------------------------------------------------------------------------
+
+
+class Quart(App):
+    """An app as Quart's: the sans-IO half of Flask, and no `wsgi_app`."""
+
+    default_config = Flask.default_config
+
+
+def facts_of(app):
+    """Whatever an extension may leave on an app."""
+    return {name: repr(value) for name, value in getattr(app, "__dict__", {}).items()}
+
+
+@pytest.mark.parametrize(
+    "given", [Quart("asgi"), Blueprint("blueprint", __name__), object()], ids=["Quart", "blueprint", "object"]
+)
+def test_an_app_without_wsgi_app_is_refused_in_one_sentence_and_left_as_it_was(given):
+    before = facts_of(given)
+
+    with pytest.raises(ConfigError) as caught:
+        Idempotency(given, scope=scopes.everyone)
+
+    assert SENTENCE.fullmatch(str(caught.value))
+    assert f"{type(given).__name__} has no wsgi_app" in str(caught.value)
+    assert facts_of(given) == before
+
+
+def served():
+    app = Flask("served")
+    app.test_client().get("/")
+    return app
+
+
+@pytest.mark.parametrize(
+    ("make", "arguments", "error"),
+    [
+        (served, {"store": MemoryStore()}, AssertionError),
+        (lambda: Flask("scopeless"), {"scope": None}, ConfigError),
+        (lambda: Flask("senseless"), {"settings": {"IDEMPOTENCY_GUARD": "transaction"}}, ConfigError),
+        (lambda: Flask("twophase"), {"twophase": True}, ConfigError),
+    ],
+    ids=["it has served a request", "no scope", "no database", "two-phase sessions"],
+)
+def test_an_app_that_is_refused_is_left_as_it_was(make, arguments, error, tmp_path):
+    app, arguments = make(), dict(arguments)
+    app.config.update(arguments.pop("settings", {}))
+    engine = create_engine(f"sqlite:///{tmp_path / 'shop.db'}")
+    sessions = sessionmaker(engine, twophase=arguments.pop("twophase", False))
+    if "store" not in arguments and "scope" not in arguments and "IDEMPOTENCY_GUARD" not in app.config:
+        arguments["db"] = SimpleNamespace(engine=engine, session=sessions)
+    before, class_ = facts_of(app), sessions.class_
+
+    with pytest.raises(error):
+        Idempotency(app, **{"scope": scopes.everyone, **arguments})
+
+    assert facts_of(app) == before
+    assert sessions.class_ is class_
+
+
+# -- databases and drivers that cannot be shared -----------------------------------------------------------------------
+
+
+def own_database(url, **options):
+    """A `db` as an app without Flask-SQLAlchemy has it."""
+    engine = create_engine(url, **options)
+    return SimpleNamespace(engine=engine, session=scoped_session(sessionmaker(engine)))
+
+
+@pytest.mark.parametrize("guard", [None, "lease", "transaction"])
+@pytest.mark.parametrize("url", ["mysql+pymysql://u:s3cret@h/d", "mariadb+pymysql://u:s3cret@h/d"])
+def test_a_database_that_cannot_hold_the_records_is_told_to_give_them_a_store_of_their_own(url, guard):
+    db = own_database(url, module=SimpleNamespace(paramstyle="pyformat"))  # as if its driver were installed
+
+    sentence = refusal(scope=scopes.everyone, db=db, settings={"IDEMPOTENCY_GUARD": guard})
+
+    assert sentence.startswith(f"db= is on {make_url(url).get_backend_name()}, which cannot hold the records yet")
+    assert "leave db= out" in sentence
+
+
+def test_what_that_sentence_advises_works(tmp_path):
+    app = Flask("advised", instance_path=str(tmp_path))
+    app.config.update(IDEMPOTENCY_HOUSEKEEPING=False, SQLALCHEMY_DATABASE_URI="mysql+pymysql://u:s3cret@h/d")
+    Idempotency(app, scope=scopes.everyone)
+    app.add_url_rule("/", "view", lambda: effect("charge", lambda key: "paid"), methods=["POST"])
+
+    answers = [app.test_client().post("/", headers={"Idempotency-Key": "k"}) for _ in range(2)]
+    app.extensions["idempotency"].store.close()
+
+    assert [answer.text for answer in answers] == ["paid", "paid"]
+    assert answers[1].headers[REPLAYED] == "true"
+
+
+@pytest.mark.postgresql
+def test_psycopg2_works_under_the_lease_guard_with_connections_of_the_store_s_own(postgres_url):
+    app = Flask("psycopg2")
+    app.config.update(IDEMPOTENCY_GUARD="lease", IDEMPOTENCY_HOUSEKEEPING=False)
+    db = own_database(make_url(postgres_url).set(drivername="postgresql+psycopg2"))
+    Idempotency(app, db=db, scope=scopes.everyone)
+    store, charges = app.extensions["idempotency"].store, []
+    store.create()
+
+    @app.post("/")
+    @idempotent(required=True)
+    def view():
+        db.session.execute(text("CREATE TABLE paid (id int)"))
+        db.session.commit()
+        db.session.execute(text("SELECT * FROM paid"))
+        return effect("charge", lambda key: charges.append(key) or "paid")
+
+    answers = [app.test_client().post("/", headers={"Idempotency-Key": "k"}) for _ in range(2)]
+    store.close()
+    db.session.remove()
+    db.engine.dispose()
+
+    assert [answer.status_code for answer in answers] == [200, 200], answers[0].text
+    assert (answers[1].headers[REPLAYED], len(charges)) == ("true", 1)
+
+
+@pytest.mark.postgresql
+def test_psycopg2_is_told_what_a_phase_and_the_transaction_guard_need(postgres_url):
+    url = make_url(postgres_url).set(drivername="postgresql+psycopg2")
+    app = Flask("psycopg2")
+    app.config.update(IDEMPOTENCY_GUARD="lease", IDEMPOTENCY_HOUSEKEEPING=False, TESTING=True)
+    Idempotency(app, db=own_database(url), scope=scopes.everyone)
+    app.extensions["idempotency"].store.create()
+    app.add_url_rule("/", "phase", lambda: phase("one", dict), methods=["POST"])
+    app.add_url_rule("/own", "own", idempotent(guard="transaction")(lambda: "ok"), methods=["POST"])
+    needs = "needs the driver psycopg: write postgresql+psycopg://... in SQLALCHEMY_DATABASE_URI"
+
+    with pytest.raises(ConfigError) as of_phase:
+        app.test_client().post("/", headers={"Idempotency-Key": "k"})
+    with pytest.raises(ConfigError) as of_view:
+        app.test_client().post("/own", headers={"Idempotency-Key": "k"})
+    app.extensions["idempotency"].store.close()
+
+    assert str(of_phase.value) == f"phase() {needs}."
+    assert str(of_view.value) == f'guard="transaction" {needs}, or set guard="lease".'
+    assert refusal(scope=scopes.everyone, db=own_database(url)) == (
+        f'guard="transaction" {needs}, or set IDEMPOTENCY_GUARD = "lease".'
+    )
