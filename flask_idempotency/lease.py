@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from dataclasses import replace
 from functools import cached_property
 from time import monotonic
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, cast
 
 from flask import request
 
@@ -35,11 +35,17 @@ from flask_idempotency.http.reading import Reading
 from flask_idempotency.http.resuming import pack_request
 from flask_idempotency.policy import Policy
 from flask_idempotency.state import State, holds_connection
-from flask_idempotency.stores import Store
+from flask_idempotency.stores import Store, TransactionalStore
 
 if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
     from flask_idempotency.joining import Work
 
+COMMITTED_OUTSIDE = (
+    "The view has committed changes outside of a phase ({where}), and every retry would make them again; make them in a"
+    " step: phase(name, step)."
+)
 FIRST_LOOK, LONGEST_PAUSE = 0.02, 0.25  # seconds between two looks of a waiter whose holder is in another process
 
 log = logging.getLogger("flask_idempotency")
@@ -115,14 +121,25 @@ class Held:
         self.undecided: str | None = None  # the effect of which nobody knows whether it happened
         self.done: str | None = None  # the last effect that is done: no failure behind it is final
         self.mistake: IdempotencyError | None = None  # what the last call did that it must not do
+        self._committed_at: str | None = None  # where the view has committed outside of a phase
         self._names: list[str] = []  # of the phases and effects that the view has come to
         self._busy: str | None = None  # the one that it is in
         self._failed: tuple[str, BaseException] | None = None  # the one that has raised; nothing comes behind it
         self._is_lost = self._is_quarantined = False
-        self._leaves_lease = False
+        self._leaves_lease = self._has_ended = False
+
+    def note_commit(self, connection: "Connection", where: str) -> None:
+        """Remember that the view commits something outside of a phase; a hook behind it may."""
+        database = self.state.given_database
+        if self._has_ended or self._committed_at is not None or database is None:
+            return
+        store, driver = cast(TransactionalStore, self.state.store), connection.connection.driver_connection
+        if connection.engine.pool is database.engine.pool and store.has_written(driver):
+            self._committed_at = where
 
     def note_end(self) -> None:
-        """Do nothing: what is left uncommitted is not ours to undo."""
+        """Know that what is committed from here on is not the view's."""
+        self._has_ended = True
 
     def stands(self) -> bool:
         """Say yes: nothing that was committed can be taken back."""
@@ -131,6 +148,10 @@ class Held:
     def begin(self) -> None:
         """Renew the lease from now on, and see to it that a resumable request is stored. Raises RequestRefused."""
         self.state.housekeeper.watch(self.claim, self.policy.lease)
+        if self.state.given_database is not None:
+            from flask_idempotency import outside  # brings SQLAlchemy, which only db= needs
+
+            outside.watch(self.state.given_database.engine)
         if self.policy.resumable and self.claim.point is None:
             self._store_request()
         known = reference_of(self.claim.id)
@@ -158,11 +179,16 @@ class Held:
         """Come to the next phase or effect; give what an earlier attempt has left of it.
 
         Raises CheckpointUnknown if that attempt went another way: then this code is not the one to go on. Raises again
-        what the step before has raised, for a view that has caught it: behind it nothing could be resumed.
+        what the step before has raised, for a view that has caught it: behind it nothing could be resumed. Raises
+        IdempotencyError if the view has committed something before it that is not part of a step.
         """
         check_name(name)
         if self._failed is not None:
             self._refuse_to_go_on(*self._failed)
+        if self._committed_at is not None:
+            mistake = COMMITTED_OUTSIDE.format(where=self._committed_at)
+            self.quarantine(mistake)  # or every retry would commit it again, and be refused again
+            raise IdempotencyError(mistake)
         if self._busy is not None:
             raise IdempotencyError(f"{kind} {name!r} is inside of {self._busy}; put one after the other.")
         if name in self._names:
@@ -282,6 +308,8 @@ class Held:
             log.error("effect_undecided: %s of %s has no answer yet, so the view's is not kept", self.undecided, known)
             self.release()
             raise OutcomeUnknown(retry_after=1)
+        if self._names and self._committed_at is not None:
+            self._give_to_person(COMMITTED_OUTSIDE.format(where=self._committed_at))
         if self._failed is not None and self.done is not None:
             self._refuse_to_keep(*self._failed, self.done, answer.status)
         if self.went_on():
@@ -318,12 +346,16 @@ class Held:
         if isinstance(error, (RequestRefused, ClaimLost)):
             self.release()  # the retry will do better: whatever failed was not the app's own
             raise OutcomeUnknown(retry_after=1) from error
+        self._give_to_person(
+            f"{what} failed with {type(error).__name__} and the view answered {status}, but the effect {done!r} before"
+            " it is done"
+        )
+
+    def _give_to_person(self, reason: str) -> NoReturn:
+        """Quarantine a run that has ended with an answer, which is not kept. Raises what takes its place."""
         try:
-            raise self.quarantine(
-                f"{what} failed with {type(error).__name__} and the view answered {status}, but the effect {done!r}"
-                " before it is done"
-            )
-        except Quarantined:
+            raise self.quarantine(reason)
+        except Quarantined as error:
             raise ClaimLost from error  # it is answered like a duplicate of it
         except ClaimLost:
             self.lose()

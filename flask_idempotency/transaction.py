@@ -138,6 +138,9 @@ class Entered(Work):
         """The attempt is its own work."""
         return self
 
+    def note_commit(self, connection: object, where: str) -> None:
+        """Do nothing: what is committed elsewhere is not ours to judge."""
+
     def note_end(self) -> None:
         """Remember whether something is left to be committed, by a hook perhaps; later it may have been dropped."""
         self._left = None if self._is_settled() else self._joint.commits

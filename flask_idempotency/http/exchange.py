@@ -52,6 +52,9 @@ class Attempt(Protocol):
     def work(self) -> object:
         """The transaction that the app's sessions take part in now, if there is one."""
 
+    def note_commit(self, connection: Any, where: str) -> None:
+        """Hear of a commit that is about to be made outside of our transaction, and where in the app's code."""
+
     def note_end(self) -> None:
         """Remember what the view has left to be committed when it answered."""
 

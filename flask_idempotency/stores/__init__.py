@@ -184,7 +184,13 @@ class TransactionalStore(Store, Protocol):
         """
 
     def watch(self, engine: "Engine") -> None:
-        """Be ready to tell, in ``let_go``, what was done on the connections of an app's engine."""
+        """Be ready to tell, in ``has_written`` and ``let_go``, what was done on the connections of an app's engine."""
+
+    def has_written(self, connection: Any) -> bool:
+        """Say whether the app has written something in the transaction that is open on this connection.
+
+        Raises StoreUnavailable if the connection is dead.
+        """
 
     def let_go(self, connection: Any) -> bool:
         """Roll back what the app has begun on this connection; say whether it had written something.

@@ -53,6 +53,7 @@ _AUTOCOMMIT = "The engine is in AUTOCOMMIT mode, where nothing is a transaction"
 A_MOMENT = timedelta(milliseconds=150)  # longer than a busy server takes to give back one lock after the other
 TOGETHER = {("claim", "mark"), ("fence", "mark"), ("complete", "drop_request")}  # one statement each: claim_and_mark …
 _RELEASE: Message = (f"RELEASE SAVEPOINT {KEPT}", {})
+_HAS_NUMBER: Message = ("SELECT pg_current_xact_id_if_assigned() IS NOT NULL", {})  # given with the first write
 _UNDO: Message = (f"ROLLBACK TO SAVEPOINT {KEPT}", {})
 # At COMMIT: of the connection, of operators and of the server itself. Whatever else the server reports there comes from
 # a deferred constraint or trigger, before the commit is written: a certain rollback.
@@ -273,13 +274,21 @@ class PostgresStore(SqlStore):
     def watch(self, engine: Engine) -> None:
         """Do nothing: the server knows."""
 
+    def has_written(self, connection: Connection[Any]) -> bool:
+        """Ask the server; a transaction that has failed commits nothing."""
+        if connection.pgconn.transaction_status != TransactionStatus.INTRANS:
+            return False
+        try:
+            return bool(converse(connection, [_HAS_NUMBER]).flags(0)[0])
+        except Error as error:
+            raise self._unavailable(error) from error
+
     def let_go(self, connection: Connection[Any]) -> bool:
         """Ask the server on the way: whoever has only read has no number yet."""
         if connection.pgconn.transaction_status == TransactionStatus.IDLE:
             return False
-        ask: Message = ("SELECT pg_current_xact_id_if_assigned() IS NOT NULL", {})
         try:
-            has_number = converse(connection, [ask, ("ROLLBACK", {})]).flags(0)[0]
+            has_number = converse(connection, [_HAS_NUMBER, ("ROLLBACK", {})]).flags(0)[0]
         except InFailedSqlTransaction:
             return True  # whatever it had done, it is not what the app believes
         except Error as error:

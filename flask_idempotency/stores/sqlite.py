@@ -220,12 +220,17 @@ class SqliteStore(SqlStore):
         for end in ("checkin", "close", "invalidate"):
             event.listen(engine, end, _forget_changes)
 
-    def let_go(self, connection: sqlite3.Connection) -> bool:
+    def has_written(self, connection: sqlite3.Connection) -> bool:
         """Compare how much the connection has changed; if nobody noted it, the driver begins where something is."""
-        has_begun = connection.in_transaction and connection.isolation_level is not None
-        has_written = connection.total_changes != _CHANGES.get(id(connection), connection.total_changes)
+        if id(connection) in _CHANGES:
+            return connection.total_changes != _CHANGES[id(connection)]
+        return connection.in_transaction and connection.isolation_level is not None
+
+    def let_go(self, connection: sqlite3.Connection) -> bool:
+        """Ask, and roll back."""
+        has_written = self.has_written(connection)
         connection.rollback()
-        return has_written if id(connection) in _CHANGES else has_begun
+        return has_written
 
     def gives_way(self, error: BaseException) -> bool:
         """Say no: whoever has the writer's lock keeps it."""

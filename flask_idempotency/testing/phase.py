@@ -439,6 +439,21 @@ class Phases:
         assert not after_commit
         assert done(connection) == ["before"]
 
+    def test_whether_the_app_has_written_can_be_told_before_it_commits(
+        self, store: TransactionalStore, connect: Connect
+    ) -> None:
+        """Who has only read commits nothing; asking changes nothing."""
+        connection = connect()
+        untouched = store.has_written(connection)
+        done(connection)
+        after_reading = store.has_written(connection)
+        work(connection, "kept")
+        after_writing = store.has_written(connection)
+        connection.commit()
+
+        assert (untouched, after_reading, after_writing) == (False, False, True)
+        assert done(connect()) == ["kept"]
+
     def test_a_phase_begins_anew_where_the_app_has_read_before(
         self, store: TransactionalStore, connect: Connect
     ) -> None:

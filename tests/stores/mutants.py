@@ -789,6 +789,18 @@ class HasNeverWritten(PhaseMutant):
         return False
 
 
+class LetsTheAppCommitUnseen(PhaseMutant):
+    """What a view commits outside of a phase is made again by every retry."""
+
+    def has_written(self, connection: sqlite3.Connection) -> bool:
+        return False
+
+    def let_go(self, connection: sqlite3.Connection) -> bool:
+        has_written = super().has_written(connection)
+        connection.rollback()
+        return has_written
+
+
 class LeavesOpenWhatItLetsGo(PhaseMutant):
     """What the app did before a phase is committed with it."""
 
