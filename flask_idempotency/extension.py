@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast, overload
 from flask import Flask, Response, after_this_request, request
 
 from flask_idempotency.cli import commands
-from flask_idempotency.core.keeping import is_final
+from flask_idempotency.core.keeping import is_final, work_stands
 from flask_idempotency.core.reference import Reference
 from flask_idempotency.errors import ConfigError
 from flask_idempotency.http import exchange
@@ -202,7 +202,7 @@ def after_commit(act: Callable[[], object]) -> None:
 
     @after_this_request
     def run(response: Response) -> Response:
-        if is_final(response.status_code):
+        if is_final(response.status_code) or work_stands(response.status_code):
             do_afterwards([act])
         return response
 

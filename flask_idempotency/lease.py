@@ -363,7 +363,7 @@ class Held:
         except StoreUnavailable as trouble:
             raise OutcomeUnknown(retry_after=trouble.retry_after) from trouble
 
-    def release(self) -> None:
+    def release(self, *, commits: bool = False) -> None:  # what was committed stays in any case
         """End the lease of a run that leaves nothing to keep; the next attempt runs at once, or goes on.
 
         Raises ClaimLost if somebody took over meanwhile: the client is answered like any duplicate.

@@ -10,6 +10,7 @@ from werkzeug.exceptions import HTTPException, InternalServerError
 
 from flask_idempotency import lease, signals
 from flask_idempotency.core.decision import Refuse, Replay, Run, decide
+from flask_idempotency.core.keeping import work_stands
 from flask_idempotency.core.record import Asked, Finished, Quarantined, Record, Settled
 from flask_idempotency.core.reference import Reference, reference_of
 from flask_idempotency.errors import (
@@ -289,7 +290,10 @@ def _conclude(app: Flask, state: State, found: Exchange, attempt: Attempt, sent:
     """
     policy, made = found.policy, found.made
     if made is None or not made.is_kept or (has_failed(policy, made, sent) and not attempt.stands()):
-        attempt.release()
+        commits = made is not None and not made.is_kept and work_stands(made.status)
+        attempt.release(commits=commits)
+        if commits:
+            do_afterwards(found.afterwards)
         return
     answer = take_down(policy, made, sent, state.settings.max_body)
     attempt.complete(answer, late=partial(_do_late, app, found.afterwards))

@@ -204,8 +204,19 @@ class Entered(Work):
             signals.completed, reference=known, status=answer.status, body_kept=not isinstance(answer, NotKept)
         )
 
-    def release(self) -> None:
-        """Roll everything back, even what the view has committed: a failed attempt leaves nothing behind."""
+    def release(self, *, commits: bool = False) -> None:
+        """Roll everything back, even what the view has committed: a failed attempt leaves nothing behind.
+
+        With *commits*, what it has committed stays, without a record. Raises WorkRefused, StoreUnavailable or
+        OutcomeUnknown if that cannot be done.
+        """
+        if commits and self._joint.commits:
+            try:
+                self._commit(None)
+            finally:
+                signals.tell(signals.released, reference=reference_of(self.claim.id))
+            self._events.fire()
+            return
         try:
             self._part()
         except Exception as error:  # noqa: BLE001  # whatever a session has to say, the transaction ends here
@@ -215,7 +226,8 @@ class Entered(Work):
         if not was_there:
             raise StoreUnavailable(retry_after=1)
 
-    def _commit(self, answer: Answer) -> None:
+    def _commit(self, answer: Answer | None) -> None:
+        """Commit the work with its answer, or without one if there is none to keep."""
         if not self._pooled.is_valid:
             raise StoreUnavailable(retry_after=1)
         try:
@@ -223,10 +235,15 @@ class Entered(Work):
             if self._joint.to_undo and self._has_past:
                 self._start_anew()
                 self._joint.to_undo = False
-            retention, undo = self._policy.retention, self._joint.to_undo
-            self._store.finish(self._pooled.driver_connection, self.claim, self._asked, answer, retention, undo=undo)
+            driver, retention, undo = self._pooled.driver_connection, self._policy.retention, self._joint.to_undo
+            if answer is None:
+                self._store.commit(driver, undo=undo)
+            else:
+                self._store.finish(driver, self.claim, self._asked, answer, retention, undo=undo)
         except OutcomeUnknown:
             self._pooled.invalidate()
+            if answer is None:
+                raise  # no record can tell
             self._settle_doubt()
         except IdempotencyError:
             give_back(self._pooled)

@@ -2,8 +2,16 @@
 
 # The caller may be let in, slow down or come back later: the same request can still succeed.
 TRANSIENT = frozenset({401, 403, 408, 409, 425, 429})
+# About the caller, not the action: the count of wrong passwords that a view has committed stays, or anybody could switch
+# a lockout off by sending a key.
+ABOUT_THE_CALLER = frozenset({401, 403, 429})
 
 
 def is_final(status: int) -> bool:
     """Say whether an answer of this status is kept by default. A 5xx never is: unknown is not final."""
     return 200 <= status < 500 and status not in TRANSIENT
+
+
+def work_stands(status: int) -> bool:
+    """Say whether what a view has committed stays behind an answer of this status that is not kept."""
+    return status in ABOUT_THE_CALLER

@@ -70,8 +70,8 @@ class Attempt(Protocol):
         Where it is kept all the same, but later, *late* is called then.
         """
 
-    def release(self) -> None:
-        """Let the next attempt run at once.
+    def release(self, *, commits: bool = False) -> None:
+        """Let the next attempt run at once; with *commits*, what the view itself has committed stays.
 
         Raises ClaimLost if somebody else has the claim by now, StoreUnavailable if that is why nothing is kept.
         """

@@ -118,7 +118,7 @@ class Store(Protocol):
 
 
 class TransactionalStore(Store, Protocol):
-    """enter · keep, undo · finish, or leave. A store whose records can be part of an app's own transaction.
+    """enter · keep, undo · finish, commit, or leave. A store whose records can be part of an app's own transaction.
 
     *connection* is the driver's own, from the app's pool; whatever the app does on it between these calls is the work.
     """
@@ -150,6 +150,13 @@ class TransactionalStore(Store, Protocol):
         StoreUnavailable if it could be tried again, WorkRefused if the database will not commit it. Raises ClaimLost
         too where the app has ended the transaction by itself, and the record was left to a person; and OutcomeUnknown
         if it cannot be told, and ``look_again`` can.
+        """
+
+    def commit(self, connection: Any, *, undo: bool = False) -> None:
+        """Commit the work without a record, after an ``undo`` if one is due.
+
+        Raises, after which nothing of the work is left: StoreUnavailable if it could be tried again, WorkRefused if the
+        database will not commit it. Raises OutcomeUnknown if it cannot be told.
         """
 
     def fence(

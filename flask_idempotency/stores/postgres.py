@@ -215,6 +215,21 @@ class PostgresStore(SqlStore):
             log.error("outcome_unknown: the server gave up waiting for its standby")
             raise OutcomeUnknown(retry_after=1)
 
+    def commit(self, connection: Connection[Any], *, undo: bool = False) -> None:
+        """Commit, unless what was done has failed: then a COMMIT would be a rollback without a word."""
+        if connection.pgconn.transaction_status == TransactionStatus.IDLE:
+            return  # the view has done so by the driver's own means
+        try:
+            replies = converse(connection, [*([_UNDO] if undo else []), _RELEASE, ("COMMIT", {})])
+        except Error as error:
+            if error.sqlstate in ENDED_BY_APP:
+                raise WorkRefused(f"A request was answered without a record, and {ENDED_BY_VIEW}.") from error
+            refused = self._refused(connection, error)
+            raise StoreUnavailable(retry_after=1) if isinstance(refused, ClaimLost) else refused from error
+        if replies.warnings:
+            log.error("outcome_unknown: the server gave up waiting for its standby")
+            raise OutcomeUnknown(retry_after=1)
+
     def _leave_to_a_person(self, asked: Asked) -> None:
         """Quarantine a request whose view has ended the transaction itself: nobody knows what of its work is there."""
         claim = self.claim(asked, DOUBT_TIMEOUT)

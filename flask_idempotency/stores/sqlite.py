@@ -157,6 +157,16 @@ class SqliteStore(SqlStore):
                 connection.execute(self._statement("forget"), values)
             connection.execute("COMMIT")
 
+    def commit(self, connection: sqlite3.Connection, *, undo: bool = False) -> None:
+        """Commit, if the transaction is still the one that was entered."""
+        if not connection.in_transaction:
+            return  # the view has done so by the driver's own means
+        with self._committing(connection):
+            if undo:
+                self.undo(connection)
+            connection.execute(f"RELEASE {KEPT}")
+            connection.execute("COMMIT")
+
     @contextmanager
     def _committing(self, connection: sqlite3.Connection) -> Iterator[None]:
         """Say what it means if the last statements fail: a certain rollback, or doubt."""

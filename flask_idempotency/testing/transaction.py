@@ -137,6 +137,31 @@ class TransactionContract(Phases):
 
         assert done(connect()) == ["kept"]
 
+    def test_work_can_be_committed_without_a_record(self, store: TransactionalStore, connect: Connect) -> None:
+        """Then the next one may run."""
+        connection = connect()
+        claimed(enter(store, connection))
+        work(connection, "kept")
+        store.keep(connection)
+
+        store.commit(connection)
+
+        assert done(connect()) == ["kept"]
+        assert store.find(make_asked().id) is None
+        assert isinstance(enter(store, connect()), Claim)
+
+    def test_committing_undoes_what_it_is_told_to(self, store: TransactionalStore, connect: Connect) -> None:
+        """In the same step."""
+        connection = connect()
+        claimed(enter(store, connection))
+        work(connection, "kept")
+        store.keep(connection)
+        work(connection, "undone")
+
+        store.commit(connection, undo=True)
+
+        assert done(connect()) == ["kept"]
+
     def test_nobody_sees_what_is_kept_before_the_end(self, store: TransactionalStore, connect: Connect) -> None:
         """Kept is not committed: a worker that dies takes it along."""
         connection = connect()
