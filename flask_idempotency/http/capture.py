@@ -1,7 +1,6 @@
 """An answer as a snapshot and back: which headers travel, and that bytes and labels never disagree."""
 
 import logging
-import zlib
 from collections.abc import Iterator
 from enum import Enum, auto
 from functools import lru_cache
@@ -10,6 +9,7 @@ from flask import Request, Response
 
 from flask_idempotency.core.keeping import is_final
 from flask_idempotency.core.snapshot import Answer, Headers, NotKept, Snapshot, are_storable
+from flask_idempotency.http.coding import decoded
 from flask_idempotency.http.exchange import Made
 from flask_idempotency.http.problem import REFERENCE, REPLAYED
 from flask_idempotency.policy import Policy
@@ -44,8 +44,6 @@ _NEVER = frozenset(
     """.split()
 )
 _BODILESS = frozenset({204, 304})  # statuses whose answers have no body, whatever the view says
-_DECODERS = {"gzip": (31,), "x-gzip": (31,), "deflate": (15, -15)}  # zlib's windows; some servers leave its header out
-LARGEST = 64 * 1024 * 1024  # bytes that a compressed answer may have in plain; more is a bomb, and given as it is
 
 
 @lru_cache(maxsize=512)  # an app has a few dozen names
@@ -178,30 +176,20 @@ def _read_whole(response: Response) -> None:
 
 
 def _decoded_for(request: Request, headers: Headers, body: bytes) -> tuple[Headers, bytes]:
-    """Undo a compression that this caller says it cannot read, and whatever only fits the compressed bytes."""
+    """Undo a compression that this caller has not asked for, and drop whatever only fits the compressed bytes."""
     coding = next((value.strip().lower() for name, value in headers if name.lower() == "content-encoding"), "")
-    if coding not in _DECODERS or "Accept-Encoding" not in request.headers or request.accept_encodings.quality(coding):
-        return headers, body
-    plain = next((plain for window in _DECODERS[coding] if (plain := _decompressed(body, window)) is not None), None)
-    if plain is None:
+    if not coding or _accepts(request, coding, headers) or (plain := decoded(coding, body)) is None:
         return headers, body
     dropped = {"content-encoding", "content-digest", "repr-digest", "etag"}
     return tuple((name, value) for name, value in headers if name.lower() not in dropped), plain
 
 
-def _decompressed(body: bytes, window: int) -> bytes | None:
-    """Decompress all members of a body; None if it is harmed, cut short, or a bomb."""
-    plain = b""
-    while body:
-        member = zlib.decompressobj(window)
-        try:
-            plain += member.decompress(body, LARGEST - len(plain))
-        except zlib.error:
-            return None
-        if not member.eof or len(plain) == LARGEST:
-            return None
-        body = member.unused_data
-    return plain
+def _accepts(request: Request, coding: str, headers: Headers) -> bool:
+    if "Accept-Encoding" in request.headers:
+        return request.accept_encodings.quality(coding) > 0
+    # Whoever names no coding can be sent any; but an answer that varies by it would have come to them in plain.
+    vary = _merged([value for name, value in headers if name.lower() == "vary"]).lower()
+    return "accept-encoding" not in vary.split(", ")
 
 
 def _merged(values: list[str]) -> str:

@@ -3,10 +3,12 @@
 import gzip
 import zlib
 
+import brotli
 import pytest
+from backports import zstd
 from flask import Response, request
 
-from flask_idempotency.http import capture
+from flask_idempotency.http import coding as codings
 from tests.apps.shop import REPLAYED
 
 PLAIN = b"hello " * 100
@@ -21,7 +23,10 @@ CODED = {
     "gzip": gzip.compress(PLAIN),
     "deflate": zlib.compress(PLAIN),
     "x-gzip": gzip.compress(PLAIN),
+    "br": brotli.compress(PLAIN),
+    "zstd": zstd.compress(PLAIN),
 }
+NONE_OF_THEM = ";q=0, ".join([*CODED, "compress"])
 
 
 def answer_coded(shop, coding, body, **headers):
@@ -30,7 +35,7 @@ def answer_coded(shop, coding, body, **headers):
 
 
 @pytest.mark.parametrize("coding", CODED)
-@pytest.mark.parametrize("accepted", ["identity", "", "br", "gzip;q=0, deflate;q=0, x-gzip;q=0", "*;q=0"])
+@pytest.mark.parametrize("accepted", ["identity", "", "compress", NONE_OF_THEM, "*;q=0"])
 def test_a_caller_that_excludes_the_coding_gets_plain_bytes(shop, coding, accepted):
     answer_coded(shop, coding, CODED[coding])
     shop.send()
@@ -43,7 +48,7 @@ def test_a_caller_that_excludes_the_coding_gets_plain_bytes(shop, coding, accept
 
 
 @pytest.mark.parametrize("coding", CODED)
-@pytest.mark.parametrize("headers", [{}, {"Accept-Encoding": "*"}, {"Accept-Encoding": "gzip, deflate, x-gzip"}])
+@pytest.mark.parametrize("headers", [{}, {"Accept-Encoding": "*"}, {"Accept-Encoding": ", ".join(CODED)}])
 def test_any_other_caller_gets_the_bytes_with_their_label(shop, coding, headers):
     answer_coded(shop, coding, CODED[coding])
     shop.send()
@@ -60,11 +65,26 @@ def test_any_other_caller_gets_the_bytes_with_their_label(shop, coding, headers)
         ("gzip", b"not gzip at all"),
         ("gzip", gzip.compress(PLAIN)[:-9]),
         ("gzip", gzip.compress(PLAIN) + b"rubbish"),
-        ("br", b"\x0b\x02\x80hello\x03"),
+        ("compress", b"\x1f\x9d\x90hello"),
+        ("br", brotli.compress(PLAIN)[:-9]),
+        ("br", b"not br at all"),
+        ("zstd", zstd.compress(PLAIN)[:-9]),
+        ("zstd", b"not zstd at all"),
         ("gzip, br", gzip.compress(PLAIN)),
         ("identity", PLAIN),
     ],
-    ids=["mislabelled", "cut short", "something behind", "another coding", "two codings", "no coding"],
+    ids=[
+        "mislabelled",
+        "cut short",
+        "something behind",
+        "another coding",
+        "br cut short",
+        "br mislabelled",
+        "zstd cut short",
+        "zstd mislabelled",
+        "two codings",
+        "no coding",
+    ],
 )
 def test_what_cannot_be_decoded_keeps_its_label(shop, coding, body):
     answer_coded(shop, coding, body)
@@ -89,15 +109,45 @@ def test_deflate_without_its_wrapping_is_decoded_too(shop):
     assert shop.send(headers={"Accept-Encoding": "identity"}).data == PLAIN
 
 
-def test_a_bomb_is_not_blown_up(shop, monkeypatch):
-    monkeypatch.setattr(capture, "LARGEST", 1_000_000)
-    bomb = gzip.compress(bytes(1_000_000))
-    answer_coded(shop, "gzip", bomb)
+@pytest.mark.parametrize(
+    ("coding", "compress"), [("gzip", gzip.compress), ("br", brotli.compress), ("zstd", zstd.compress)]
+)
+def test_a_bomb_is_not_blown_up(shop, monkeypatch, coding, compress):
+    monkeypatch.setattr(codings, "LARGEST", 1_000_000)
+    bomb = compress(bytes(1_000_000))
+    answer_coded(shop, coding, bomb)
     shop.send()
 
     second = shop.send(headers={"Accept-Encoding": "identity"})
 
-    assert (second.data, second.headers["Content-Encoding"]) == (bomb, "gzip")
+    assert (second.data, second.headers["Content-Encoding"]) == (bomb, coding)
+
+
+@pytest.mark.parametrize("coding", ["br", "zstd"])
+def test_where_the_library_of_a_coding_is_missing_its_answers_keep_their_label(shop, monkeypatch, coding):
+    monkeypatch.setattr(codings, "_first_installed", lambda names: None)
+    answer_coded(shop, coding, CODED[coding])
+    shop.send()
+
+    second = shop.send(headers={"Accept-Encoding": "identity"})
+
+    assert (second.data, second.headers["Content-Encoding"]) == (CODED[coding], coding)
+
+
+def test_the_first_library_that_is_installed_is_taken_and_none_is_no_error():
+    assert codings._first_installed(("no_such_library", "zlib")) is zlib
+    assert codings._first_installed(("no_such_library",)) is None
+
+
+@pytest.mark.parametrize("coding", CODED)
+def test_an_answer_that_varies_by_the_coding_comes_in_plain_to_a_caller_that_names_none(shop, coding):
+    answer_coded(shop, coding, CODED[coding], Vary="Cookie, Accept-Encoding")
+    shop.send()
+
+    second = shop.send()
+
+    assert (second.data, second.headers[REPLAYED]) == (PLAIN, "true")
+    assert "Content-Encoding" not in second.headers
 
 
 # -- compressing hooks -------------------------------------------------------------------------------------------------
