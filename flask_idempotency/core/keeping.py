@@ -2,8 +2,8 @@
 
 # The caller may be let in, slow down or come back later: the same request can still succeed.
 TRANSIENT = frozenset({401, 403, 408, 409, 425, 429})
-# About the caller, not the action: the count of wrong passwords that a view has committed stays, or anybody could switch
-# a lockout off by sending a key.
+# About the caller, not the action: the count of wrong passwords that a view has committed stays, or anybody could
+# switch a lockout off by sending a key.
 ABOUT_THE_CALLER = frozenset({401, 403, 429})
 
 

@@ -44,9 +44,8 @@ ENDS = {
     "exception": crash,
     "500": lambda: ("no", 500),
     "503": lambda: ("no", 503),
-    "429": lambda: ("no", 429),
     "409": lambda: ("no", 409),
-    "abort(403)": lambda: abort(403),
+    "abort(408)": lambda: abort(408),
     "abort(502)": lambda: abort(502),
 }
 
