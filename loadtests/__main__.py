@@ -26,7 +26,8 @@ INNOCENT, GUILTY, NO_VERDICT = 0, 1, 2
 def main(argv: Sequence[str] | None = None) -> int:
     """Run what was asked for. Gives the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    signal.signal(signal.SIGTERM, _interrupt)
+    for each in (signal.SIGINT, signal.SIGTERM):  # SIGINT too: a background job is started with it ignored
+        signal.signal(each, _interrupt)
     try:
         if arguments[:1] == ["failover"]:
             from loadtests.cluster import failover

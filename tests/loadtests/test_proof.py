@@ -46,7 +46,9 @@ def test_without_its_protection_it_is_guilty(tmp_path):
 
 
 def test_a_run_that_is_stopped_has_no_verdict_and_leaves_nothing_running(tmp_path):
-    command = [sys.executable, "-m", "loadtests", "proof", "--store", "sqlite", "--out", str(tmp_path)]
+    # A job in the background of a shell is started with SIGINT ignored.
+    command = ["sh", "-c", 'trap "" INT QUIT; exec "$@"', "sh", sys.executable, "-m", "loadtests", "proof"]
+    command += ["--store", "sqlite", "--out", str(tmp_path)]
     run = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     eventually(lambda: any((tmp_path / "diary").glob("users-*")), within=60, what="a client at work")
     family = psutil.Process(run.pid).children(recursive=True)
