@@ -17,7 +17,7 @@ export UV_SYSTEM_CERTS ?= true
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help test lowest ecosystem lint format coverage bench docs demo proof chaos failover clean
+.PHONY: help test lowest matrix ecosystem lint format coverage bench docs demo proof chaos failover clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,6 +44,9 @@ lowest: $(READY) ## run the tests of sessions and stores on the oldest supported
 	$(BIN)/uv venv --quiet --clear --python $(BIN)/python .venv/lowest
 	$(BIN)/uv pip install --quiet --python .venv/lowest/bin/python --editable . --group test "SQLAlchemy==2.0.30" "Flask-SQLAlchemy==3.1.*"
 	.venv/lowest/bin/python -m pytest -n 2 --dist loadfile tests/stores tests/transaction/test_gallery.py tests/transaction/test_session.py tests/transaction/test_leftovers.py tests/transaction/test_plain_sqlalchemy.py $(ARGS)
+
+matrix: $(READY) ## run the quick tests on every supported Python that this machine has
+	@$(BIN)/python -m tests.matrix $(ARGS)
 
 ecosystem: $(READY) ## run the apps that are built with the packages that Flask people combine; see docs/works-with.md
 	$(BIN)/uv venv --quiet --clear --python $(BIN)/python .venv/ecosystem
