@@ -49,7 +49,7 @@ commands = _Commands("idempotency", help="Records of requests that take effect o
 
 @commands.command("init")
 def init() -> None:
-    """Make the tables that hold the records. Harmless where they exist."""
+    """Make the tables that hold the records, or upgrade those of an older version."""
     current_state().store.create()
     click.echo("The store is ready.")
 

@@ -138,7 +138,7 @@ def make_state(
     settings = read_settings(app.config)
     if [store, db, settings.store].count(None) < 2:
         raise ConfigError("Name one place for the records: store=, db= or IDEMPOTENCY_STORE.")
-    database = None if db is None else _database(app, db)
+    database, given_store = None if db is None else _database(app, db), store
     if store is None:
         url = database.engine.url if database else _store_url(app, settings.store)
         store = open_store(url, is_apps_own=database is not None)
@@ -157,6 +157,10 @@ def make_state(
         raise ConfigError(f"caller= must be a function of the scope, not {caller!r}.")
     state = State(settings, store, scope, housekeeper, guard, database, caller, missing)
     state.policy()  # for what makes no sense in it
+    if given_store is None and hasattr(store, "add_tables"):
+        metadata = getattr(db, "metadata", None)
+        if hasattr(metadata, "tables"):
+            store.add_tables(metadata)
     return state
 
 

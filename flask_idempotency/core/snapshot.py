@@ -70,6 +70,15 @@ def unpack(record: RecordId, status: int | None, headers: str | None, body: byte
     return NotKept(status, dict(pairs).get("Location")) if body is None else Snapshot(status, pairs, body)
 
 
+def reseal(record: RecordId, status: int, headers: str, body: bytes | None) -> str | None:
+    """Turn headers that version 1 or 2 of the tables holds into what *pack* makes now; None if they are damaged."""
+    check, text = headers[:_FIRST_CHECK_LENGTH], headers[_FIRST_CHECK_LENGTH:]
+    if check != _check(record, status, text, body, _FIRST_CHECK_LENGTH):
+        return None
+    text = _encode([*chain.from_iterable(json.loads(text))])
+    return f"{_check(record, status, text, body)}{text}"
+
+
 _encode = json.JSONEncoder(separators=(",", ":")).encode  # ASCII, whatever the database's encoding is
 
 
@@ -84,11 +93,12 @@ def _decode(text: str) -> Headers:
     return tuple(zip(words[::2], words[1::2], strict=True))
 
 
+_FIRST_CHECK_LENGTH = 16
 _CHECK_LENGTH = 8  # base64 of 6 bytes: chance will not pass it; against a forger there is encryption, not this
 
 
-def _check(record: RecordId, status: int, text: str, body: bytes | None) -> str:
+def _check(record: RecordId, status: int, text: str, body: bytes | None, length: int = _CHECK_LENGTH) -> str:
     """Bind an answer to its record, so that a harmed or swapped one is seen."""
     kept = (b"kept", body) if body is not None else (b"not kept",)
     digest = sha256(frame(record, str(status).encode(), text.encode(), *kept)).digest()
-    return b64encode(digest[:6]).decode()
+    return b64encode(digest[: length * 3 // 4]).decode()

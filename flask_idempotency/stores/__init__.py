@@ -19,7 +19,9 @@ from flask_idempotency.errors import ConfigError
 if TYPE_CHECKING:
     from sqlalchemy import URL, Engine
 
-__all__ = ["Store", "TransactionalStore", "open_store"]
+__all__ = ["Store", "TransactionalStore", "include_object", "open_store"]
+
+TABLES = ("idempotency_record", "idempotency_checkpoint")
 
 
 class Store(Protocol):
@@ -33,10 +35,13 @@ class Store(Protocol):
         """Raise ConfigError, in one sentence that says what to do, unless the store can be used. Changes nothing."""
 
     def create(self) -> None:
-        """Make whatever the store needs to exist. Harmless where it exists already."""
+        """Make whatever the store needs to exist, or upgrade it from an older version, without losing a record."""
 
     def prepare(self) -> None:
-        """Get ready for the first claim of a process: an embedded store makes itself, any other is checked."""
+        """Get ready for the first claim of a process: an embedded store makes itself, any other is checked.
+
+        Raises ConfigError, in one sentence, if it cannot be used.
+        """
 
     def close(self) -> None:
         """Let go of connections. The store may be used again afterwards."""
@@ -218,6 +223,15 @@ class TransactionalStore(Store, Protocol):
         """
 
 
+def include_object(item: Any, name: str | None, type_: str, reflected: bool, compare_to: Any) -> bool:
+    """Keep Alembic's autogenerate away from our tables, for an app whose metadata does not have them.
+
+    It goes into ``context.configure(include_object=...)`` in ``env.py``; ``flask idempotency init`` makes the tables.
+    """
+    table = item if type_ == "table" else getattr(item, "table", None)
+    return getattr(table, "name", None) not in TABLES
+
+
 _TECHNOLOGIES = {
     "memory": "memory",
     "sqlite": "sqlite",
@@ -230,7 +244,7 @@ _NOT_YET = {"redis", "rediss", "mysql", "mariadb"}
 def open_store(url: "str | URL", *, is_apps_own: bool = False) -> Store:
     """Make the store that *url* names, without connecting. Raises ConfigError for a URL that names none.
 
-    With *is_apps_own* the database belongs to the app, which decides how its file is made.
+    With *is_apps_own* the database belongs to the app: nothing is made in it but by ``create``.
     """
     from sqlalchemy.engine import make_url  # slow to import, and not needed by an app that brings its own store
     from sqlalchemy.exc import ArgumentError

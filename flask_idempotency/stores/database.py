@@ -66,6 +66,10 @@ class SqlDatabase(ABC):
         """Run the statements in one transaction and give the rows of each once it is committed."""
 
     @abstractmethod
+    def _say(self, connection: PoolProxiedConnection, message: Message) -> Rows:
+        """Send one statement inside of a transaction that is open, and wait for it as long as it takes."""
+
+    @abstractmethod
     def _fault(self, error: Exception) -> Fault:
         """Say what a driver's error means."""
 

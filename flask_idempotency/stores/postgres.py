@@ -42,11 +42,13 @@ from flask_idempotency.stores.database import (
     log,
 )
 from flask_idempotency.stores.pipeline import Bounded, Replies, close_with, converse, open_with
+from flask_idempotency.stores.schema import Structure
 from flask_idempotency.stores.sql import ENDED_BY_STEP, ENTRY, KEPT, MAKE_TABLES, SqlStore
 
 CONNECT_TIMEOUT = 5  # seconds: a dead server must become a 503 before the client gives up
 POOL_SIZE = 15  # connections at most for each process; they are made when they are needed
 POOL_TIMEOUT = 5  # seconds, for the same reason
+UPGRADE_TIMEOUT = 3600.0  # seconds for one statement: an index on many millions of records is not made in less
 DOUBT_TIMEOUT = timedelta(seconds=2)  # for a transaction whose end is in doubt: most have ended already
 _IS_DIRECT = "idempotency_is_direct"
 _AUTOCOMMIT = "The engine is in AUTOCOMMIT mode, where nothing is a transaction"
@@ -79,8 +81,8 @@ class PostgresStore(SqlStore):
     drivers = ("psycopg",)
     reads_first = False  # most requests are first ones, and a conflict writes and locks nothing
 
-    def __init__(self, engine: Engine) -> None:
-        super().__init__(engine)
+    def __init__(self, engine: Engine, *, is_apps_own: bool = False) -> None:
+        super().__init__(engine, is_apps_own=is_apps_own)
         self._prepares = True  # until a connection turns out to forget
 
     def _run_all(self, verbs: Sequence[str], values: Mapping[str, object]) -> list[Rows]:
@@ -348,9 +350,12 @@ class PostgresStore(SqlStore):
 
     # -- PostgreSQL's words ------------------------------------------------------------------------------------------
 
-    def _columns(self) -> dict[str, set[str]]:
+    def _say(self, connection: PoolProxiedConnection, message: Message) -> Rows:
+        return converse(driver_of(connection), [message], UPGRADE_TIMEOUT).rows(0)
+
+    def _structure(self) -> Structure:
         try:
-            return super()._columns()
+            return super()._structure()
         except _OnStandby:
             raise ConfigError("IDEMPOTENCY_STORE leads to a standby; name the primary.") from None
 
@@ -404,7 +409,7 @@ def open_url(url: str | URL, is_apps_own: bool = False) -> PostgresStore:
         raise ConfigError(f"IDEMPOTENCY_STORE: {error}.") from None
     event.listen(engine, "do_connect", _connect)
     event.listen(engine, "connect", _get_to_know)
-    return PostgresStore(engine)
+    return PostgresStore(engine, is_apps_own=is_apps_own)
 
 
 def _begin(connection: Connection[Any]) -> str:

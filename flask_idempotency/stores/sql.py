@@ -2,12 +2,14 @@
 
 import secrets
 from abc import abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, ClassVar
 
-from sqlalchemy import Engine
+from sqlalchemy import Engine, MetaData
 from sqlalchemy.pool import PoolProxiedConnection
 
 from flask_idempotency.core.checkpoint import Checkpoint, Kind, Progress
@@ -27,23 +29,16 @@ from flask_idempotency.core.record import (
 )
 from flask_idempotency.core.reference import Reference, id_range, reference_of
 from flask_idempotency.core.scope import RecordId, Scope
-from flask_idempotency.core.snapshot import Answer, Damaged, NotKept, pack, unpack
+from flask_idempotency.core.snapshot import Answer, Damaged, NotKept, pack, reseal, unpack
 from flask_idempotency.errors import CheckpointUnknown, ClaimLost, ConfigError, OutcomeUnknown, StoreUnavailable
 from flask_idempotency.stores.database import TRIES, Fault, Message, Row, Rows, SqlDatabase, log
+from flask_idempotency.stores.schema import OLDEST_USABLE, VERSION, Structure, add_tables, statements
 
-RECORD, CHECKPOINT = TABLES = ("idempotency_record", "idempotency_checkpoint")
-COLUMNS = {
-    RECORD: frozenset(
-        "id scope method path fingerprint state token attempt point reason created_at lease_until expires_at status"
-        " headers body".split()
-    ),
-    CHECKPOINT: frozenset("record_id name position kind state generation result at".split()),
-}
-SCHEMA = ("schema", "checkpoint_schema")
 REPEATED = 1024  # keys remembered to be under retry: more than a process meets in a burst, 100 kB at the most
 TOKEN_BYTES = 16  # never reused, not even after a failover: random, and too many to meet again
 
-MAKE_TABLES = "make the tables with: flask idempotency init"
+_INIT = "flask idempotency init"
+MAKE_TABLES = f"make the tables with: {_INIT}"
 
 ENDED_BY_STEP = "A step must not end its transaction by the driver's own means: the phase commits, with its checkpoint."
 
@@ -65,8 +60,9 @@ class SqlStore(SqlDatabase):
     reads_first: ClassVar[bool]  # whether a claim looks before it writes, for where writing in vain is dear
     reaping: ClassVar[Sequence[str]] = ("reap",)  # the statements of it, the one that deletes records last
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, *, is_apps_own: bool = False) -> None:
         super().__init__(engine)
+        self._is_apps_own = is_apps_own
         self._repeated: set[RecordId] = set()  # a hint, never a fact: these have been asked for more than once
 
     # -- what differs ------------------------------------------------------------------------------------------------
@@ -86,38 +82,77 @@ class SqlStore(SqlDatabase):
     # -- the contract ------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Raise ConfigError unless the tables are there with every column."""
-        found = self._columns()
-        for table in TABLES:
-            if table not in found:
-                raise ConfigError(f"The table {table} does not exist; make it with: flask idempotency init")
-            self._check_version(table, found[table])
-
-    def create(self) -> None:
-        """Make tables and indexes unless they exist."""
-        for table, columns in self._columns().items():
-            self._check_version(table, columns)  # to put an index on another version's would fail with less to say
-        messages: list[Message] = [(each, {}) for schema in SCHEMA for each in self._statement(schema).split(";")]
-        self._with_connection(lambda connection: self._execute(connection, messages))
-        self.check()
-
-    def _check_version(self, table: str, found: Collection[str]) -> None:
-        if missing := COLUMNS[table].difference(found):
+        """Raise ConfigError unless the tables are there, and of this version."""
+        found = self._structure()
+        self._check_usable(found)
+        if found.version is not None and found.version < VERSION:
+            raise ConfigError(self._too_old(found.version))
+        if found.version != VERSION:
             raise ConfigError(
-                f"The table {table} is of another version, without {', '.join(sorted(missing))}; "
-                "rename or drop it, then run: flask idempotency init"
+                "The tables are of a newer version than this release of Flask-Idempotency knows; use the release that"
+                " upgraded them."
             )
 
-    def _columns(self) -> dict[str, set[str]]:
-        """Name the columns of each table that exists."""
-        found: dict[str, set[str]] = {}
-        for table, column in self._run("columns"):
-            found.setdefault(table, set()).add(column)
-        return found
+    def create(self) -> None:
+        """Make tables and indexes unless they exist, and upgrade those of an older version."""
+        found = self._structure()
+        check_columns(found)  # to put an index on a table that is not ours would fail with less to say
+        self._with_connection(self._make_tables)
 
     def prepare(self) -> None:
-        """Look at the table before the first claim."""
-        self.check()
+        """Look at the tables before the first claim. Those of a newer version, or without an index, can be used."""
+        self._check_usable(self._structure())
+
+    def _check_usable(self, found: Structure) -> None:
+        check_columns(found)
+        if found.version is not None and found.version < OLDEST_USABLE:
+            raise ConfigError(self._too_old(found.version))
+        for table in found.missing:
+            raise ConfigError(f"The table {table} does not exist; make it with{self._by_migration}: {_INIT}")
+
+    def _too_old(self, version: int) -> str:
+        by_migration = "" if version < OLDEST_USABLE else self._by_migration  # which would not see a rule or an answer
+        return (
+            f"The tables are of version {version}, and this release of Flask-Idempotency wants {VERSION}; upgrade them"
+            f" with{by_migration}: {_INIT}"
+        )
+
+    @property
+    def _by_migration(self) -> str:
+        return " a migration, or with" if self._is_apps_own else ""
+
+    def _structure(self) -> Structure:
+        """Say what the database has of ours."""
+        return Structure.from_rows(self._run("structure"))
+
+    def _make_tables(self, connection: PoolProxiedConnection) -> None:
+        """Make or upgrade the tables in one transaction: where it fails, they are as they were."""
+        say = partial(self._say, connection)
+        for statement in self._statement("alone").split(";"):
+            say((statement, {}))
+        try:
+            self._upgrade(say)
+            say(("COMMIT", {}))
+        except BaseException:
+            with suppress(self._driver_error):
+                say(("ROLLBACK", {}))
+            raise
+
+    def add_tables(self, metadata: MetaData) -> None:
+        """Put the tables into an app's metadata, so that whoever makes or migrates the app's own makes ours too."""
+        add_tables(metadata)
+
+    def _upgrade(self, say: Callable[[Message], Rows]) -> None:
+        version = Structure.from_rows(say((self._statement("structure"), {}))).version or VERSION
+        for step in range(max(version, 2), VERSION):  # nothing is to be done for the step from 1 to 2 alone
+            for statement in self._statement(f"upgrade_{step}").split(";"):
+                say((statement, {}))
+            if step == 2:
+                for record, status, headers, body in say((self._statement("answers"), {})):
+                    sealed = reseal(RecordId(bytes(record)), status, headers, _bytes(body))
+                    say((self._statement("reseal"), {"id": bytes(record), "headers": sealed or headers}))
+        for statement in statements(self._engine.dialect):
+            say((statement, {}))
 
     def claim(self, asked: Asked, lease: timedelta, first: Checkpoint | None = None) -> Claim | Busy | Settled:
         """Give one caller the right to run, or say what stands in the way."""
@@ -373,6 +408,15 @@ class SqlStore(SqlDatabase):
             case _:
                 condition = Quarantined()
         return Record(asked, attempt, self._to_instant(created), condition, point, reason)
+
+
+def check_columns(found: Structure) -> None:
+    """Raise ConfigError for a table that is not ours, or was changed, so that no upgrade could mend it."""
+    for table, columns in found.lacks.items():
+        raise ConfigError(
+            f"The table {table} is of another version, without {', '.join(columns)}; rename or drop it, then run:"
+            f" {_INIT}"
+        )
 
 
 def _held(claim: Claim) -> dict[str, Any]:

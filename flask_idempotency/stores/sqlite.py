@@ -32,7 +32,8 @@ from flask_idempotency.errors import (
 from flask_idempotency.stores.database import Fault, Message, Rows, T, WrittenBefore, first_line, log
 from flask_idempotency.stores.forks import no_fork_meanwhile
 from flask_idempotency.stores.memory import MemoryStore
-from flask_idempotency.stores.sql import ENDED_BY_STEP, KEPT, MAKE_TABLES, TABLES, SqlStore
+from flask_idempotency.stores.schema import VERSION, Structure
+from flask_idempotency.stores.sql import ENDED_BY_STEP, KEPT, MAKE_TABLES, SqlStore, check_columns
 
 BUSY_TIMEOUT = timedelta(seconds=5)  # one writer at a time: so long for the writers before us, then 503
 OLDEST = (3, 35)  # the first with RETURNING
@@ -50,22 +51,23 @@ class SqliteStore(SqlStore):
     reads_first = True  # one writer at a time: a replay must not queue behind it
     reaping = ("reap_checkpoints", "reap")
 
-    def __init__(self, engine: Engine) -> None:
-        super().__init__(engine)
+    def __init__(self, engine: Engine, *, is_apps_own: bool = False) -> None:
+        super().__init__(engine, is_apps_own=is_apps_own)
         self._path = Path(engine.url.database or "")
         self._waiting: dict[RecordId, list[Fingerprint]] = {}  # the requests of this process that wait for the writer
         self._lock = Lock()
 
     def check(self) -> None:
-        """Raise ConfigError unless the file can be written and its table, if it has one, is of this version."""
-        if not _may_be_written(self._path):
-            raise ConfigError(f"{self._path} cannot be written; {_ADVICE}")
-        for table, columns in self._columns().items():
-            self._check_version(table, columns)
+        """Raise ConfigError unless the file can be written, and its tables, if it has some, are of this version."""
+        self._check_place()
+        found = self._structure()
+        check_columns(found)
+        if self._is_apps_own or not found.missing:
+            super().check()
 
     def create(self) -> None:
-        """Make folder, file and table unless they exist."""
-        self.check()
+        """Make folder, file and tables unless they exist."""
+        self._check_place()
         try:
             _make_folders(self._path.parent)
         except OSError as error:
@@ -73,10 +75,19 @@ class SqliteStore(SqlStore):
         super().create()
 
     def prepare(self) -> None:
-        """Make the file and its table on first use; what is there is only looked at, for a replay needs no writer."""
-        self.check()
-        if len(self._columns()) < len(TABLES):
+        """Make the file and its tables on first use, or upgrade them, unless the database is the app's own.
+
+        What is there is only looked at, for a replay needs no writer.
+        """
+        self._check_place()
+        found = self._structure()
+        if not self._is_apps_own and (found.missing or (found.version or 0) < VERSION):
             self.create()
+        super().prepare()
+
+    def _check_place(self) -> None:
+        if not _may_be_written(self._path):
+            raise ConfigError(f"{self._path} cannot be written; {_ADVICE}")
 
     def renew(self, claim: Claim, lease: timedelta) -> None:
         """Let the lease run from now on. A writer that takes too long is not worth a word: it may be our own phase."""
@@ -296,15 +307,17 @@ class SqliteStore(SqlStore):
             cursor.execute("COMMIT")
         return found  # where this is not reached, the connection is closed, and the transaction with it
 
-    def _columns(self) -> dict[str, set[str]]:
+    def _say(self, connection: PoolProxiedConnection, message: Message) -> Rows:
+        return list(connection.cursor().execute(*message).fetchall())
+
+    def _structure(self) -> Structure:
         # On a connection of its own, for those of the pool make the file write ahead, and a look changes nothing.
         if not self._path.exists():
-            return {}
+            return Structure.from_rows([])
         url, patience = f"{self._path.absolute().as_uri()}?mode=rw", BUSY_TIMEOUT.total_seconds()
         try:
             with closing(sqlite3.connect(url, timeout=patience, uri=True)) as connection:
-                rows = connection.execute(self._statement("columns")).fetchall()
-                return {table: {name for owner, name in rows if owner == table} for table, _ in rows}
+                return Structure.from_rows(connection.execute(self._statement("structure")).fetchall())
         except sqlite3.OperationalError as error:
             raise self._unavailable(error) from error
         except sqlite3.DatabaseError:
@@ -353,7 +366,7 @@ def open_url(url: str | URL, is_apps_own: bool = False) -> SqliteStore | MemoryS
     if not is_apps_own:
         event.listen(engine, "do_connect", _make_private)
     event.listen(engine, "connect", _make_durable)
-    return SqliteStore(engine)
+    return SqliteStore(engine, is_apps_own=is_apps_own)
 
 
 def _may_be_written(path: Path) -> bool:

@@ -86,7 +86,7 @@ def test_a_table_of_another_version_is_one_sentence(postgres_url: str):
 
         assert str(refusal.value) == (
             "The table idempotency_record is of another version, without attempt, created_at, expires_at, fingerprint,"
-            " headers, lease_until, method, path, point, reason, scope, status, token;"
+            " headers, lease_until, method, path, scope, status, token;"
             " rename or drop it, then run: flask idempotency init"
         )
     store.close()
@@ -399,7 +399,7 @@ def test_a_reaper_reads_no_further_than_the_expired_records_go(store: PostgresSt
 
     plan = session.execute(f"EXPLAIN {statement}", {"grace": timedelta(0), "limit": 500}).fetchall()
 
-    assert "Index Cond: (date_bin(" in "\n".join(line for (line,) in plan)
+    assert "Index Cond: (expires_at < " in "\n".join(line for (line,) in plan)
 
 
 def test_nobody_waits_long_for_a_row_that_somebody_holds(store: PostgresStore, session: Any):

@@ -13,7 +13,7 @@ from flask_sqlalchemy import SQLAlchemy
 from werkzeug.test import TestResponse
 
 from flask_idempotency import Idempotency, scopes
-from flask_idempotency.stores import open_store
+from flask_idempotency.stores import TABLES, open_store
 
 KEY = "order-1"
 
@@ -97,7 +97,7 @@ class Shop:
 
     def rows(self) -> dict[str, list[tuple[Any, ...]]]:
         """What is committed in every table of the business."""
-        tables = self.db.metadatas[None].sorted_tables
+        tables = [table for table in self.db.metadatas[None].sorted_tables if table.name not in TABLES]
         with self._outside.connect() as connection:
             return {
                 table.name: [tuple(row) for row in connection.execute(table.select().order_by(*table.primary_key))]
@@ -124,8 +124,8 @@ class Shop:
         """Leave an empty database to the next shop."""
         with self.app.app_context():
             self.db.drop_all()
-        self.sql("DROP TABLE idempotency_record")
-        self.sql("DROP TABLE idempotency_checkpoint")
+        for table in TABLES:  # of which the metadata has nothing where the shop was not protected
+            self.sql(f"DROP TABLE IF EXISTS {table}")
 
     def close(self) -> None:
         """Close every connection."""

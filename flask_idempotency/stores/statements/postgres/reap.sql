@@ -1,15 +1,13 @@
 -- Delete a few finished records that expired more than the grace ago, and their checkpoints. A running or quarantined
 -- record is never reaped. Rows that somebody holds are passed over; the rest are looked at again once they are locked.
 -- The few are gathered into an array, once: as a plain subquery they may be chosen anew for every row, and be many.
--- The index knows the minute. The statement's own time, unlike the clock's, lets the index end the search where the
--- expired records end.
+-- The statement's own time, unlike the clock's, lets the index end the search where the expired records end.
 WITH gone AS (
     DELETE FROM idempotency_record
      WHERE id = ANY (ARRAY(SELECT id
                              FROM idempotency_record
                             WHERE state = 'finished' AND expires_at < statement_timestamp() - :grace
-                              AND date_bin('1 minute', expires_at, timestamptz 'epoch') < statement_timestamp() - :grace
-                            ORDER BY date_bin('1 minute', expires_at, timestamptz 'epoch')
+                            ORDER BY expires_at
                             LIMIT :limit
                               FOR UPDATE SKIP LOCKED))
     RETURNING id

@@ -1,0 +1,2 @@
+-- Begin to make or upgrade the tables, one at a time.
+BEGIN IMMEDIATE
