@@ -81,14 +81,16 @@ class Idempotency:
         store = self._store if store is None else store
         scope = self._scope if scope is None else scope
         caller = self._caller if caller is None else caller
-        state = make_state(app, db, store, scope, caller)
+        with app.app_context():  # in which a db has an engine
+            state = make_state(app, db, store, scope, caller)
         follow(app, state)  # refused by an app that has served a request; nothing from here on is
         if state.given_database is not None:
             # Not at the top of the module: they bring SQLAlchemy's ORM, which takes long to load and only db= needs.
             from flask_idempotency import outgoing, step, transaction  # noqa: F401  # before a request needs them
             from flask_idempotency.joining import join
 
-            join(state.given_database, cast(TransactionalStore, state.store))
+            with app.app_context():
+                join(state.given_database, cast(TransactionalStore, state.store))
             if app.debug:
                 outgoing.watch()
         app.extensions[NAME] = state

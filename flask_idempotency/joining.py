@@ -5,29 +5,22 @@ from collections.abc import Callable
 from typing import Any, cast
 from weakref import WeakKeyDictionary
 
-from flask import has_request_context, request
-from flask.globals import app_ctx
 from sqlalchemy import Column, Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
-from sqlalchemy.pool import PoolProxiedConnection
+from sqlalchemy.pool import Pool, PoolProxiedConnection
 
 from flask_idempotency.committing import CommitEvents
-from flask_idempotency.errors import IdempotencyError, StoreUnavailable
-from flask_idempotency.http import exchange
+from flask_idempotency.errors import StoreUnavailable
 from flask_idempotency.joint import Face, Joint, divert, face_of
-from flask_idempotency.state import Database, State, session_factory
+from flask_idempotency.lending import OWN_LEVEL, begin_lending, begun_sessions, current_work, end_lending, watch_pool
+from flask_idempotency.state import Database, State
 from flask_idempotency.stores import TransactionalStore
 from flask_idempotency.stores.database import first_line
 
 OTHER_OPTIONS = (
     "A session of this request uses the app's engine with other execution options than before, and both are one"
     " transaction here; keep to one set of options in a protected view, or use guard='lease'."
-)
-OWN_LEVEL = (
-    "A session uses the app's engine with options of the connection itself, such as isolation_level, and shares one"
-    " that has begun; give those options to create_engine, or the engine that has them to init_app, or use"
-    " guard='lease'."
 )
 
 log = logging.getLogger("flask_idempotency")
@@ -39,17 +32,16 @@ class Work:
     def __init__(self, state: State, connection: Connection) -> None:
         self._state, self._store = state, cast(TransactionalStore, state.store)
         self._engine = state.database.engine
-        self._context = app_ctx._get_current_object()  # type: ignore[attr-defined]  # the documented way
         self._connection, self._pooled = connection, connection.connection
-        self._joint = Joint(self._pooled, self._keep, self._undo)
+        self.joint = Joint(self._pooled, self._keep, self._undo)
         # Only SQLite's driver leaves it to the app to begin; elsewhere such a listener does something else.
-        self._joint.ignores_begin = self._engine.dialect.name == "sqlite" and bool(self._engine.dispatch.begin)
+        self.joint.ignores_begin = self._engine.dialect.name == "sqlite" and bool(self._engine.dispatch.begin)
         self._sessions: WeakKeyDictionary[Session, Connection] = WeakKeyDictionary()
         self._events = CommitEvents()
         self._is_open = True
-        self._face = Face(self._joint)
+        self._face = Face(self.joint)
         self._put_under_connection()
-        _OPEN.add(id(self))
+        begin_lending(self)
 
     # -- what the view's sessions see --------------------------------------------------------------------------------
 
@@ -58,25 +50,35 @@ class Work:
 
         Perhaps by an engine with options of its own, such as a schema for each tenant: the pool says which it is.
         """
-        if not self._is_open or not isinstance(bind, Engine) or bind.pool is not self._engine.pool:
+        if not isinstance(bind, Engine) or not self.is_on(bind.pool):
             return bind
-        if not self._pooled.is_valid:
-            raise StoreUnavailable(retry_after=1)  # on another connection it would be done outside the claim
         known = self._sessions.get(session)
         if known is not None and not known.closed:
             if known.engine is not bind and _options_of(known.engine) != _options_of(bind):
-                self._joint.refuse(OTHER_OPTIONS)
+                self.joint.refuse(OTHER_OPTIONS)
             return known
-        if self._context is not app_ctx._get_current_object():  # type: ignore[attr-defined]  # as above
-            return bind  # a request inside this one, or a thread that was given a copy of its context
-        return self._join(session, self._free_connection(session, bind))
+        return self.join(session, self._free_connection(session, bind))
+
+    def is_on(self, pool: Pool) -> bool:
+        """Say whether this is the open transaction of a pool's database. Raises StoreUnavailable if it was lost."""
+        if not self._is_open or pool is not self._engine.pool:
+            return False
+        if not self._pooled.is_valid:
+            raise StoreUnavailable(retry_after=1)  # on another connection it would be done outside the claim
+        return True
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has not ended."""
+        return self._is_open
 
     @property
     def is_live(self) -> bool:
         """Whether it can still be taken part in."""
         return self._is_open and self._pooled.is_valid
 
-    def _join(self, session: Session, connection: Connection) -> Connection:
+    def join(self, session: Session, connection: Connection) -> Connection:
+        """Note that a session takes part by this connection."""
         session.idempotency_work = self  # type: ignore[attr-defined]  # only sessions that can be joined come here
         self._sessions[session] = connection
         self._events.withhold(session)
@@ -87,8 +89,8 @@ class Work:
         has_it = (each for each, taken in self._sessions.items() if taken is self._connection)
         if engine is not self._connection.engine or next(has_it, session) is not session:
             if engine is not self._engine and any(map(engine.get_execution_options().get, _levels_of(engine))):
-                self._joint.refuse(OWN_LEVEL)
-            another = Connection(engine, connection=cast(Any, Face(self._joint)))
+                self.joint.refuse(OWN_LEVEL)
+            another = Connection(engine, connection=cast(Any, Face(self.joint)))
             another.commit()  # what a listener began on it: a session would take part in that, and could not commit
             return another
         if self._connection.closed:
@@ -101,7 +103,7 @@ class Work:
 
     def mind(self, *, is_reading: bool, is_refreshing: bool) -> None:
         """Know whether the statements from here on only read, and only an object that was read before."""
-        self._joint.is_reading, self._joint.is_refreshing = is_reading, is_refreshing
+        self.joint.is_reading, self.joint.is_refreshing = is_reading, is_refreshing
 
     def _keep(self) -> None:
         self._store.keep(self._pooled.driver_connection)
@@ -117,8 +119,8 @@ class Work:
         Raises WorkRefused if that cannot be told from what they have.
         """
         self._is_open = False
-        _OPEN.discard(id(self))
-        self._joint.is_ending = True
+        end_lending(self)
+        self.joint.is_ending = True
         for session, connection in list(self._sessions.items()):
             session.idempotency_work = None  # type: ignore[attr-defined]  # as above
             self._events.give_back(session)
@@ -130,7 +132,7 @@ class Work:
                 session.rollback()
             else:
                 transaction.close()  # it has only read objects again; they stay as they are
-        self._joint.end()
+        self.joint.end()
 
 
 class Joining:
@@ -141,7 +143,7 @@ class Joining:
     def get_bind(self, *args: Any, **options: Any) -> Engine | Connection:
         """Find the bind as ever, and then look whether there is work on it."""
         bind: Engine | Connection = super().get_bind(*args, **options)  # type: ignore[misc]  # a session is beside us
-        work = self.idempotency_work or current_work()
+        work = self.idempotency_work or cast(Work | None, current_work())
         return bind if work is None else work.bind_for(cast(Session, self), bind)
 
     def execute(self, *args: Any, **options: Any) -> Any:
@@ -158,7 +160,7 @@ class Joining:
 
     def _minding(self, run: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         """Run a statement; where there is work, say before whether it only reads, as after every commit."""
-        work, session = self.idempotency_work or current_work(), cast(Session, self)
+        work, session = self.idempotency_work or cast(Work | None, current_work()), cast(Session, self)
         statement = args[0] if args else None
         if work is None or not getattr(statement, "is_select", False):
             return run(*args, **options)
@@ -176,11 +178,12 @@ class Joining:
 
 def join(database: Database, store: TransactionalStore) -> None:
     """Let the sessions that an app makes from now on be joined to the work of a request."""
-    store.watch(database.engine)
-    divert(database.engine.dialect)
-    factory = session_factory(database)
+    engine, factory = database.engine, database.factory
+    store.watch(engine)
+    divert(engine.dialect)
     if not issubclass(factory.class_, Joining):
         factory.class_ = type(factory.class_.__name__, (Joining, factory.class_), {})
+    watch_pool(engine)
 
 
 def _options_of(engine: Engine) -> dict[str, Any]:
@@ -197,21 +200,31 @@ def _levels_of(engine: Engine) -> list[str]:
     return [name for name, each in known.items() if each.transactional]
 
 
-_OPEN: set[int] = set()  # the ids of open works: where there is none, as in most apps most of the time, nobody looks
+def open_sessions(database: Database) -> list[Session]:
+    """Give the sessions that have begun something before us, such as reading who is asking; the app's own first."""
+    own = database.session
+    others = [session for session in begun_sessions() if session is not own]
+    return others if own is None or not own.in_transaction() else [own, *others]
 
 
-def current_work() -> Work | None:
-    """Give the work of the current request, if it has any and is still at it."""
-    if not _OPEN or not has_request_context():
-        return None
-    found = exchange.peek(request.environ)
-    return None if found is None or found.attempt is None else cast(Work | None, found.attempt.work)
+def has_written(store: TransactionalStore, session: Session) -> bool:
+    """End what a session has begun before us; say whether it had done more than read, which is undone."""
+    connection = session.connection().connection.driver_connection
+    is_changed = has_changes(session)
+    while (nested := session.get_nested_transaction()) is not None:
+        nested.rollback()  # while its savepoint is still there
+    if store.let_go(connection) or is_changed:
+        session.rollback()
+        return True
+    end_reading(session)
+    return False
 
 
-def open_session(database: Database) -> Session | None:
-    """Give the app's session if it has begun something before us, such as reading who is asking."""
-    session = known_session(database)
-    return session if session is not None and session.in_transaction() else None
+def end_reading(session: Session, *, is_broken: bool = False) -> None:
+    """End a session's transaction; what it has read stays as it is."""
+    transaction = session.get_transaction()
+    if transaction is not None:
+        transaction.close(invalidate=is_broken)
 
 
 def take_connection(database: Database, session: Session | None) -> tuple[Connection, PoolProxiedConnection]:
@@ -243,36 +256,19 @@ def expire(session: Session) -> None:
                     session.expire(known, loaded)  # without names it would go on to all that belongs to it
 
 
-def known_session(database: Database) -> Session | None:
-    """Give the app's session, if it has one by now."""
-    registry = getattr(database.session, "registry", None)
-    if registry is None or not registry.has():
-        return None
-    session: Session = registry()
-    if not isinstance(session, Joining):
-        raise IdempotencyError(
-            "This session was made before init_app(app, db=db) and cannot be joined; call init_app before db.session"
-            " is used."
-        )
-    return session
-
-
 def is_joined_elsewhere(database: Database) -> bool:
     """Say whether the app's session takes part in the work of another request; asked before this one has any."""
-    session = known_session(database)
-    work = None if session is None else cast(Joining, session).idempotency_work
+    work: Work | None = getattr(database.session, "idempotency_work", None)
     return work is not None and work.is_live
 
 
-def let_go_of_session(database: Database) -> None:
-    """End what the app's session has begun. Its connection may be dead, and the app's own farewell would fail on it."""
-    session = open_session(database)
-    if session is None:
-        return
-    try:
-        session.rollback()
-    except SQLAlchemyError:
-        session.invalidate()
+def let_go_of_sessions(database: Database) -> None:
+    """End what the app's sessions have begun. Their connection may be dead, and closing them would fail on it."""
+    for session in open_sessions(database):
+        try:
+            session.rollback()
+        except SQLAlchemyError:
+            session.invalidate()
 
 
 def give_back(pooled: PoolProxiedConnection) -> bool:

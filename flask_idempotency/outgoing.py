@@ -8,7 +8,7 @@ from typing import Any
 from flask import request
 
 from flask_idempotency import signals
-from flask_idempotency.joining import current_work
+from flask_idempotency.lending import current_work
 
 HTTP_CLIENTS = frozenset(
     {"http", "urllib", "urllib3", "requests", "httpx", "httpcore", "aiohttp", "httplib2", "tornado"}

@@ -89,7 +89,7 @@ def effect(
         if found is not None and found.state is Progress.VOID and held.went_on():
             raise NoEffect(load_result(found.result))  # the view made something of it then, and goes the same way now
         with held.busy_with(f"effect {name!r}", recorded=NoEffect):
-            _raise(_let_session_go(held.state))
+            _raise(_let_sessions_go(held.state))
             if found is not None and found.state is Progress.SENT:
                 return cast(Result, _go_on(held, found, call, query, terms))
             return cast(Result, _send(held, found or held.next_checkpoint(name, Kind.EFFECT), call, terms))
@@ -151,7 +151,7 @@ def _call(held: Held, sent: Checkpoint, call: Callable[[str], Any], trouble: str
         try:
             return call(effect_key(held.claim.id, held.claim.fingerprint, sent.name, sent.generation))
         finally:
-            held.mistake = _let_session_go(held.state)
+            held.mistake = _let_sessions_go(held.state)
     except NeedsPerson as error:
         raise held.quarantine(f"{sent.name}: {error.reason}") from error
     except NoEffect:
@@ -228,12 +228,12 @@ def _held(verb: str) -> Iterator[Held]:
         raise _dressed(found, refusal) from refusal.__cause__
 
 
-def _let_session_go(state: State) -> IdempotencyError | None:
+def _let_sessions_go(state: State) -> IdempotencyError | None:
     if state.given_database is None:
         return None
-    from flask_idempotency.step import let_session_go  # as in phase()
+    from flask_idempotency.step import let_sessions_go  # as in phase()
 
-    return let_session_go(state)
+    return let_sessions_go(state)
 
 
 def _dressed(found: exchange.Exchange, refusal: RequestRefused) -> RequestRefused:

@@ -357,9 +357,9 @@ def _mark_refusal(state: State, found: Exchange, refusal: RequestRefused, respon
     if found.reduced is refusal:
         problem.lay_over(response, refusal, state.settings.docs_url)
     if isinstance(refusal, StoreUnavailable | OutcomeUnknown) and state.given_database is not None:
-        from flask_idempotency.joining import let_go_of_session  # as in _choose_course
+        from flask_idempotency.joining import let_go_of_sessions  # as in _choose_course
 
-        let_go_of_session(state.given_database)
+        let_go_of_sessions(state.given_database)
     return problem.mark(response, refusal, state.settings.docs_url)
 
 

@@ -1,7 +1,6 @@
 """What the extension knows about one app: a frozen object in ``app.extensions``, never on the extension itself."""
 
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -42,12 +41,36 @@ NO_DATABASE = "the app's own database, on a server or in a file: init_app(app, d
 log = logging.getLogger("flask_idempotency")
 
 
-@dataclass(frozen=True, slots=True)
 class Database:
-    """An app's own database: its default engine, and what its views call to get a session."""
+    """An app's own database, as its ``db`` object shows it now: tests put other engines and sessions there.
 
-    engine: "Engine"
-    session: Callable[[], "Session"]  # a scoped_session, or a sessionmaker
+    Needs an app context.
+    """
+
+    def __init__(self, db: Any) -> None:
+        self._db = db
+        self._is_lite = _is_session(db.session)  # Flask-SQLAlchemy-Lite: a session for each app context
+
+    @property
+    def engine(self) -> "Engine":
+        """The default engine."""
+        engine: Engine = self._db.engine.engine
+        return engine
+
+    @property
+    def factory(self) -> Any:
+        """The sessionmaker that makes the app's sessions."""
+        source = self._db.sessionmaker if self._is_lite else self._db.session
+        return getattr(source, "session_factory", source)
+
+    @property
+    def session(self) -> "Session | None":
+        """The app's session, if it has one by now."""
+        if self._is_lite:
+            session: Session = self._db.session
+            return session
+        registry = getattr(self._db.session, "registry", None)
+        return registry() if registry is not None and registry.has() else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,14 +154,14 @@ def current_state() -> State:
 def make_state(
     app: Flask, db: Any, store: Store | None, scope: ScopeFunction | None, caller: CallerFunction | None = None
 ) -> State:
-    """Put an app's state together. Raises ConfigError, in one sentence, for anything that makes no sense."""
+    """Put an app's state together, in its app context. Raises ConfigError for anything that makes no sense."""
     if scope is None or not is_question(scope):
         ready = ", ".join(f"scopes.{name}" for name in scopes.__all__).replace("_field", '_field("user_id")')
         raise ConfigError(f"Say who is asking: scope= takes a function without arguments, or one of {ready}.")
     settings = read_settings(app.config)
     if [store, db, settings.store].count(None) < 2:
         raise ConfigError("Name one place for the records: store=, db= or IDEMPOTENCY_STORE.")
-    database, given_store = None if db is None else _database(app, db), store
+    database, given_store = None if db is None else _database(db), store
     if store is None:
         url = database.engine.url if database else _store_url(app, settings.store)
         store = open_store(url, is_apps_own=database is not None)
@@ -169,34 +192,33 @@ def _tell_as(app: Flask, signal: NamedSignal, **facts: object) -> None:
     signals.tell(signal, app, **facts)
 
 
-def _database(app: Flask, db: Any) -> Database:
+def _database(db: Any) -> Database:
     try:
-        with app.app_context():
-            found = Database(db.engine, db.session)
-            engines = getattr(db, "engines", {None: db.engine})  # with those of other binds, if it has any
+        found = Database(db)
+        engines = getattr(db, "engines", {None: found.engine})  # with those of other binds, if it has any
     except (RuntimeError, KeyError, AttributeError):
         raise ConfigError("db= must be a Flask-SQLAlchemy object of this app; call db.init_app(app) first.") from None
-    if not hasattr(session_factory(found), "class_"):
+    if not hasattr(found.factory, "class_"):
         raise ConfigError("db= must have an engine, and a session that is a scoped_session or a sessionmaker.")
-    if session_factory(found).kw.get("twophase"):
+    if found.factory.kw.get("twophase"):
         raise ConfigError(
             "Sessions with twophase=True prepare what they commit, and cannot share a transaction; drop it."
         )
     for engine in engines.values():
         leave_at_fork(engine)
-    end_at_fork(found.session)
+    end_at_fork(db.session)
     return found
 
 
-def session_factory(database: Database) -> Any:
-    """Give what makes an app's sessions."""
-    return getattr(database.session, "session_factory", database.session)
+def _is_session(session: object) -> bool:
+    """Say whether it is a session itself, not what makes or keeps sessions."""
+    return hasattr(session, "in_transaction") and not hasattr(session, "session_factory")
 
 
 def holds_connection(database: Database) -> bool:
     """Say whether the app's session has begun something, and so keeps a connection."""
-    registry = getattr(database.session, "registry", None)
-    return registry is not None and registry.has() and registry().in_transaction()
+    session = database.session
+    return session is not None and session.in_transaction()
 
 
 def _store_url(app: Flask, url: str | None) -> "str | URL":

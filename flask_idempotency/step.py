@@ -17,7 +17,16 @@ from sqlalchemy.pool import PoolProxiedConnection
 
 from flask_idempotency.core.checkpoint import Checkpoint, dump_result, load_result
 from flask_idempotency.errors import IdempotencyError, OutcomeUnknown, StoreUnavailable
-from flask_idempotency.joining import Work, expire, give_back, has_changes, known_session, open_session, take_connection
+from flask_idempotency.joining import (
+    Work,
+    end_reading,
+    expire,
+    give_back,
+    has_changes,
+    has_written,
+    open_sessions,
+    take_connection,
+)
 from flask_idempotency.lease import Held
 from flask_idempotency.state import State
 from flask_idempotency.stores import TransactionalStore
@@ -103,23 +112,23 @@ class Step(Work):
         """*session* is the one that has read on *connection*, if there is one."""
         super().__init__(held.state, connection)
         self._held, self._made = held, made
-        known = known_session(held.state.database)
+        known = held.state.database.session
         self._read_before = set() if known is None else set(known.identity_map.all_states())
         if session is not None:
             # We are under it by now, so nothing really ends: it begins anew with the step, and tells its listeners.
-            _end_reading(session)
+            end_reading(session)
         if known is not None:
             expire(known)
 
     def commit(self, result: str) -> None:
         """Commit what the step did, with its result. Raises ClaimLost, or whatever keeps it from being committed."""
-        session = open_session(self._state.database)  # it may hold what was never flushed
-        for each in {*self._sessions, *([] if session is None else [session])}:
+        session = self._state.database.session  # it may hold what was never flushed
+        for each in {*self._sessions, *([] if session is None or not session.in_transaction() else [session])}:
             each.commit()
         self._part()
         made = replace(self._made, result=result)
         try:
-            self._store.seal(self._pooled.driver_connection, self._held.claim, made, undo=self._joint.to_undo)
+            self._store.seal(self._pooled.driver_connection, self._held.claim, made, undo=self.joint.to_undo)
         except OutcomeUnknown:
             self._pooled.invalidate()
             self._settle_doubt()
@@ -161,10 +170,10 @@ class Step(Work):
 
 def _session_that_reads(state: State) -> Session | None:
     """Give the app's session if a phase may be opened where it has read; if it has read elsewhere, let it go."""
-    session = open_session(state.database)
-    if session is None or _reads_in_place(session, state.database.engine):
-        return session
-    mistake = let_session_go(state)
+    sessions = open_sessions(state.database)
+    if len(sessions) == 1 and _reads_in_place(sessions[0], state.database.engine):
+        return sessions[0]
+    mistake = let_sessions_go(state)
     if mistake is not None:
         raise mistake
     return None
@@ -189,7 +198,7 @@ def _withdraw(pooled: PoolProxiedConnection, session: Session | None, *, is_brok
     """Let nothing stay of a phase that could not be opened, on the connection of a session or on one of its own."""
     if session is not None:
         try:
-            _end_reading(session, is_broken=is_broken)
+            end_reading(session, is_broken=is_broken)
         except SQLAlchemyError:
             pooled.invalidate()
     elif is_broken:
@@ -198,27 +207,11 @@ def _withdraw(pooled: PoolProxiedConnection, session: Session | None, *, is_brok
         give_back(pooled)
 
 
-def let_session_go(state: State) -> IdempotencyError | None:
-    """End the transaction in which the view has read: a call must not hold a connection.
+def let_sessions_go(state: State) -> IdempotencyError | None:
+    """End the transactions in which the view has read: a call must not hold a connection.
 
     Gives the mistake, if it has done more than read; that is undone.
     """
-    session = None if state.given_database is None else open_session(state.given_database)
-    if session is None:
-        return None
-    connection, store = session.connection().connection.driver_connection, cast(TransactionalStore, state.store)
-    is_changed = has_changes(session)
-    while (nested := session.get_nested_transaction()) is not None:
-        nested.rollback()  # while its savepoint is still there
-    if store.let_go(connection) or is_changed:
-        session.rollback()
-        return IdempotencyError(WRITTEN_OUTSIDE)
-    _end_reading(session)
-    return None
-
-
-def _end_reading(session: Session, *, is_broken: bool = False) -> None:
-    """End a session's transaction; what it has read stays as it is."""
-    transaction = session.get_transaction()
-    if transaction is not None:
-        transaction.close(invalidate=is_broken)
+    sessions = [] if state.given_database is None else open_sessions(state.given_database)
+    written = [has_written(cast(TransactionalStore, state.store), session) for session in sessions]
+    return IdempotencyError(WRITTEN_OUTSIDE) if any(written) else None

@@ -25,11 +25,16 @@ from flask_idempotency.errors import (
     StoreUnavailable,
 )
 from flask_idempotency.http.reading import Reading
-from flask_idempotency.joining import Work, expire, give_back, has_changes, known_session, open_session, take_connection
+from flask_idempotency.joining import Work, expire, give_back, has_changes, has_written, open_sessions, take_connection
 from flask_idempotency.policy import Policy
 from flask_idempotency.state import State
 from flask_idempotency.stores import TransactionalStore
 from flask_idempotency.stores.database import ConnectionLost, first_line
+
+WRITTEN_BEFORE = (
+    "Two sessions were in use when @idempotent claimed this request, and the second had written something; a request"
+    " has one transaction here, so commit or close that session before, or open it in the view."
+)
 
 log = logging.getLogger("flask_idempotency")
 
@@ -40,12 +45,15 @@ def choose_course(state: State, policy: Policy, reading: Reading) -> "Entered | 
     known = store.recall(reading.asked.id)
     if known is not None:
         return _course(Settled(known), reading)
-    session = open_session(state.database)
+    sessions = open_sessions(state.database)
+    session = sessions[0] if sessions else None
     if session is not None and session.in_nested_transaction():
         raise IdempotencyError(
             "db.session has a savepoint open, which would end inside of the request's transaction; put @idempotent"
             " above whatever calls begin_nested()."
         )
+    if any(has_written(store, other) for other in sessions[1:]):
+        raise IdempotencyError(WRITTEN_BEFORE)
     found = _ask(state, policy, reading.asked, session)
     if isinstance(found, Busy) and policy.in_flight == "wait" and _is_in_flight(course := _course(found, reading)):
         with state.wait_limit.place(state.database.engine) as has_place:
@@ -127,9 +135,9 @@ class Entered(Work):
         assert isinstance(claim.guard, Transaction), "this guard gives no other"
         self._has_past = claim.guard.has_past  # written before the claim, by a hook perhaps, and not committed since
         if self._has_past:
-            self._joint.begin(self._face)
+            self.joint.begin(self._face)
         if session is not None:
-            self._join(session, connection)
+            self.join(session, connection)
             if claim.guard.is_anew:
                 expire(session)
 
@@ -143,17 +151,17 @@ class Entered(Work):
 
     def note_end(self) -> None:
         """Remember whether something is left to be committed, by a hook perhaps; later it may have been dropped."""
-        self._left = None if self._is_settled() else self._joint.commits
+        self._left = None if self._is_settled() else self.joint.commits
 
     def stands(self) -> bool:
         """Say whether all that the view did was committed, by itself or by a hook."""
-        return self._is_settled() and (self._left is None or self._joint.commits > self._left)
+        return self._is_settled() and (self._left is None or self.joint.commits > self._left)
 
     def _is_settled(self) -> bool:
         """Say whether nothing is left to be committed, nor to be flushed: that may be by a session that never asked."""
-        if not self._joint.is_settled:
+        if not self.joint.is_settled:
             return False
-        session = known_session(self._state.database)
+        session = self._state.database.session
         if session is not None and has_changes(session):
             return False
         is_only_one = len(self._sessions) == 1 and session in self._sessions
@@ -210,7 +218,7 @@ class Entered(Work):
         With *commits*, what it has committed stays, without a record. Raises WorkRefused, StoreUnavailable or
         OutcomeUnknown if that cannot be done.
         """
-        if commits and self._joint.commits:
+        if commits and self.joint.commits:
             try:
                 self._commit(None)
             finally:
@@ -232,10 +240,10 @@ class Entered(Work):
             raise StoreUnavailable(retry_after=1)
         try:
             self._part()
-            if self._joint.to_undo and self._has_past:
+            if self.joint.to_undo and self._has_past:
                 self._start_anew()
-                self._joint.to_undo = False
-            driver, retention, undo = self._pooled.driver_connection, self._policy.retention, self._joint.to_undo
+                self.joint.to_undo = False
+            driver, retention, undo = self._pooled.driver_connection, self._policy.retention, self.joint.to_undo
             if answer is None:
                 self._store.commit(driver, undo=undo)
             else:

@@ -12,7 +12,6 @@ from sqlalchemy import text
 from sqlalchemy.exc import SQLAlchemyError
 
 from flask_idempotency import idempotent
-from flask_idempotency.errors import IdempotencyError
 from flask_idempotency.joint import Joint
 from flask_idempotency.transaction import Entered
 from tests.transaction.conftest import Shop, make_database
@@ -466,26 +465,6 @@ def test_a_session_outside_a_protected_request_commits_by_itself(shop, context):
     assert shop.engine.pool.checkedout() == 0
 
 
-def test_a_job_inside_a_request_has_a_session_of_its_own(make_postgres_shop):
-    shop = make_postgres_shop()
-    shop.begin()
-
-    def view():
-        shop.db.session.add(shop.db.Order(note="taken back"))
-        shop.db.session.commit()
-        with shop.app.app_context():
-            shop.db.session.add(shop.db.Order(note="by the job"))
-            shop.db.session.commit()
-        crash()
-
-    shop.serve(view)
-
-    shop.send()
-
-    assert shop.notes == ["by the job"]
-    assert shop.engine.pool.checkedout() == 0
-
-
 def test_no_session_or_work_is_kept_alive_by_a_request(shop):
     seen = []
 
@@ -548,8 +527,8 @@ def test_an_unprotected_app_with_the_db_object_of_a_protected_one_is_left_alone(
     assert plain.notes == ["one"]
 
 
-def test_a_session_that_was_made_before_the_extension_came_is_refused_with_advice(make_shop):
-    shop = make_shop()
+def test_a_session_that_was_made_before_the_extension_came_takes_part(make_shop):
+    shop, statuses = make_shop(), [201, 500]
     with shop.app.app_context():
         session = shop.db.session.session_factory()
     shop.begin()
@@ -561,13 +540,14 @@ def test_a_session_that_was_made_before_the_extension_came_is_refused_with_advic
 
     @idempotent
     def view():
-        return "made", 201
+        shop.db.session.add(shop.db.Order(note="one"))
+        shop.db.session.commit()
+        return "made", statuses.pop()
 
     shop.serve(view)
-    shop.app.testing = True
 
-    with pytest.raises(IdempotencyError, match="cannot be joined; call init_app before"):
-        shop.send()
+    assert (shop.send().status_code, shop.notes) == (500, [])
+    assert (shop.send().status_code, shop.notes) == (201, ["one"])
     session.close()
 
 

@@ -432,23 +432,6 @@ def test_with_several_binds_a_success_is_in_all_of_them_once(two_databases):
     assert (shop.notes, shop.entries()) == (["order"], ["audit"])
 
 
-def test_a_connection_that_the_view_takes_by_itself_commits_by_itself(make_postgres_shop):
-    shop = make_postgres_shop()
-    shop.begin()
-
-    def view():
-        add(shop, "joined")
-        with shop.db.engine.begin() as connection:
-            connection.execute(text("INSERT INTO orders (note) VALUES ('by itself')"))
-        crash()
-
-    shop.serve(view)
-
-    shop.send()
-
-    assert shop.notes == ["by itself"]
-
-
 def test_a_view_under_the_lease_guard_commits_as_it_goes(shop):
     @idempotent(guard="lease")
     def view():

@@ -1,0 +1,153 @@
+"""Whoever asks the app's engine for a connection in the middle of a request gets one on the request's transaction.
+
+A session of a second sessionmaker, ``engine.begin()`` and a nested app context all come to the engine's pool at last.
+"""
+
+import logging
+from contextvars import ContextVar
+from typing import Any, Protocol, cast
+from weakref import WeakSet
+
+from flask import has_request_context, request
+from sqlalchemy import Connection, Engine, event
+from sqlalchemy.orm import Session, SessionTransaction
+from sqlalchemy.pool import Pool, PoolProxiedConnection
+
+from flask_idempotency.errors import IdempotencyError
+from flask_idempotency.http import exchange
+from flask_idempotency.joint import Face, Joint
+
+OWN_LEVEL = (
+    "A session uses the app's engine with options of the connection itself, such as isolation_level, and shares one"
+    " that has begun; give those options to create_engine, or the engine that has them to init_app, or use"
+    " guard='lease'."
+)
+ENDED = "This connection took part in the transaction of a request that has ended; open another one."
+
+_MARK = "idempotency_lends"  # on the class of a pool
+_BEGUN = "flask_idempotency.begun"  # in the environ: the sessions that have begun before there was any work
+_OPEN: set[int] = set()  # the ids of open works: where there is none, as in most apps most of the time, nobody looks
+_WARNED: set[str | None] = set()  # the endpoints whose threads were named in the log
+
+log = logging.getLogger("flask_idempotency")
+
+
+class Lender(Protocol):
+    """The work of a request: one transaction on the app's database."""
+
+    joint: Joint
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has not ended."""
+
+    def is_on(self, pool: Pool) -> bool:
+        """Say whether this is the open transaction of a pool's database. Raises StoreUnavailable if it was lost."""
+
+    def join(self, session: Session, connection: Connection) -> Connection:
+        """Note that a session takes part by this connection."""
+
+
+# Nested app contexts, async views and asyncio.to_thread() see what the request has set. A new thread or greenlet does
+# not, even if it was given a copy of the request's context.
+_CURRENT: ContextVar[Lender | None] = ContextVar("flask_idempotency.work", default=None)
+
+
+def begin_lending(work: Lender) -> None:
+    """Let whoever is part of the current request take part in its work."""
+    _OPEN.add(id(work))
+    _CURRENT.set(work)
+
+
+def end_lending(work: Lender) -> None:
+    """Let nobody else take part."""
+    _OPEN.discard(id(work))
+    _CURRENT.set(None)
+
+
+def current_work() -> Lender | None:
+    """Give the work of the current request, if it has any and we are part of it."""
+    if not _OPEN:
+        return None
+    mine = _CURRENT.get()
+    if mine is None or not has_request_context():
+        return mine
+    return mine if _work_of_request() is mine else None  # a request may be sent inside another
+
+
+def _work_of_request() -> Lender | None:
+    found = exchange.peek(request.environ)
+    return None if found is None or found.attempt is None else cast(Lender | None, found.attempt.work)
+
+
+def begun_sessions() -> list[Session]:
+    """Give the sessions of the current request that have begun before there was any work."""
+    begun = request.environ.get(_BEGUN, ()) if has_request_context() else ()
+    return [session for session in begun if session.in_transaction()]
+
+
+# -- at the pool -----------------------------------------------------------------------------------------------------
+
+
+def watch_pool(engine: Engine) -> None:
+    """Have an engine give out connections on the work of the current request, if there is any."""
+    if not hasattr(engine.pool, _MARK):
+        engine.pool.__class__ = _lending(type(engine.pool))  # dispose() makes the next pool of the same class
+    if not event.contains(Session, "after_begin", _note_session):
+        event.listen(Session, "after_begin", _note_session)
+
+
+def _lending(pool_class: type[Pool]) -> type[Pool]:
+    def connect(self: Pool) -> PoolProxiedConnection:
+        work = current_work()
+        if work is not None and work.is_on(self):
+            return cast(PoolProxiedConnection, Lent(work))
+        if work is None and _OPEN:
+            _warn_of_thread(self)
+        return pool_class.connect(self)
+
+    return type(pool_class.__name__, (pool_class,), {"connect": connect, _MARK: True})
+
+
+class Lent(Face):
+    """What SQLAlchemy takes for a connection of the pool."""
+
+    def __init__(self, work: Lender) -> None:
+        super().__init__(work.joint)
+        self.work = work
+
+    @property
+    def dbapi_connection(self) -> Any:
+        """Refuse: SQLAlchemy asks for it to set an option, such as AUTOCOMMIT, which would be set for everybody."""
+        self.joint.refuse(OWN_LEVEL)
+
+    def cursor(self, *args: Any, **options: Any) -> Any:
+        """Give a cursor, as long as the request runs."""
+        if not self.work.is_open:
+            raise IdempotencyError(ENDED)
+        return super().cursor(*args, **options)
+
+    def close(self) -> None:
+        """Undo what was not committed, as a pool does with a connection that it gets back."""
+        self.rollback()
+
+
+def _note_session(session: Session, _: SessionTransaction, connection: Connection) -> None:
+    """Note a session that begins: it takes part in the work, or has begun before there is any (``after_begin``)."""
+    face: object = connection._dbapi_connection
+    if isinstance(face, Lent):
+        face.work.join(session, connection)
+    elif not isinstance(face, Face) and hasattr(connection.engine.pool, _MARK) and has_request_context():
+        request.environ.setdefault(_BEGUN, WeakSet()).add(session)
+
+
+def _warn_of_thread(pool: Pool) -> None:
+    """Say once for each endpoint that a thread, or greenlet, does not take part in its request's transaction."""
+    work = _work_of_request() if has_request_context() and _CURRENT.get() is None else None
+    if work is not None and work.is_on(pool) and request.endpoint not in _WARNED:
+        _WARNED.add(request.endpoint)
+        log.warning(
+            "outside_of_transaction: a thread started by %s uses the app's database beside the request's transaction,"
+            " so a retry repeats what it writes; do it in the view itself, or pass it to after_commit().",
+            request.endpoint,
+        )
