@@ -9,7 +9,7 @@ from flask_idempotency import signals
 from flask_idempotency.core.reference import Reference
 from flask_idempotency.errors import IdempotencyError, Quarantined, RequestRefused
 from flask_idempotency.http import problem
-from flask_idempotency.state import State
+from flask_idempotency.state import State, current_state
 
 
 def dress(state: State, refusal: RequestRefused, known: Reference | None) -> RequestRefused:
@@ -34,6 +34,8 @@ def register(app: Flask) -> None:
 
 def render(refusal: RequestRefused) -> Any:
     """Make the answer of a refusal: the app's own, if it has a handler for our errors, or the problem document."""
+    if refusal.response is None:  # raised in the view, by the body that it reads
+        dress(current_state(), refusal, None)
     handler = _own_handler(refusal)
     return refusal.response if handler is None else current_app.ensure_sync(handler)(refusal)
 

@@ -7,11 +7,9 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from io import BytesIO
-from tempfile import SpooledTemporaryFile
-from typing import IO, cast
+from io import BufferedReader, BytesIO, RawIOBase
+from typing import IO, Any, cast
 from urllib.parse import quote, unquote_to_bytes
-from weakref import finalize
 
 from flask import Request
 from werkzeug.exceptions import BadRequest, RequestEntityTooLarge
@@ -67,7 +65,7 @@ def read(request: Request, policy: Policy, settings: Settings) -> Reading | None
     # Asked of the environ: for a header that is missing Werkzeug raises an exception, and catches it.
     text: str | None = request.environ.get("HTTP_IDEMPOTENCY_KEY")
     if text is None:
-        text = _form_key(request, settings.max_body)
+        text = _form_key(request, settings.max_body, is_required=policy.required)
     if text is None:
         if policy.required:
             raise KeyMissing
@@ -220,16 +218,15 @@ def _put_form_back(request: Request, limit: int) -> None:
     request.environ[PARSED] = True
 
 
-def _form_key(request: Request, limit: int) -> str | None:
+def _form_key(request: Request, limit: int, *, is_required: bool) -> str | None:
     """Find the key of an HTML form that came without the header. Two such fields are refused like two header lines."""
     if request.mimetype not in _FORMS:
         return None
     if "form" in vars(request):  # a hook has parsed it before
         return _only(request.form.getlist(FORM_FIELD))
-    if request.content_length is None or request.content_length > limit:
-        cached = _cached(request)
-        if not _names_the_field(_spool(request) if cached is None else BytesIO(cached), request.mimetype):
-            return None
+    may_be_over = request.content_length is None or request.content_length > limit
+    if may_be_over and _is_over(request, limit, is_required=is_required):
+        return None
     body = _body(request, limit) or b""
     if request.mimetype == MULTIPART:
         parts = _parts(request, body)
@@ -247,26 +244,56 @@ def _only(values: list[str]) -> str | None:
     return values[0] if values else None
 
 
-def _spool(request: Request) -> IO[bytes]:
-    """Set a form that may be large down on the disk, to be looked through without filling the memory."""
-    body = cast(IO[bytes], SpooledTemporaryFile(CHUNK))  # noqa: SIM115  # the view may read it
-    finalize(request, body.close)  # it goes when the request does
-    for chunk in _chunks(request.stream, sys.maxsize):
-        body.write(chunk)
-    body.seek(0)
-    _put_back(request, body)
-    return body
+def _is_over(request: Request, limit: int, *, is_required: bool) -> bool:
+    """Say whether a form is larger than *limit*, having read no more than that of it. Refuses one that has a key.
+
+    What is larger has no key, as far as can be seen: it is passed on, and the view reads the rest as it comes. Should
+    the field turn up there it is refused then, for the request must not run without the protection it asks for.
+    """
+    stream: IO[bytes] | None = None
+    head = _cached(request)
+    if head is None:
+        stream = request.stream
+        head = b"".join(_chunks(stream, limit + 1))
+    if len(head) <= limit:
+        if stream is not None:
+            _put_back(request, BytesIO(head))
+        return False
+    rest = _RestOfForm(head, stream, request.mimetype)
+    if is_required or rest.has_named_the_field:
+        raise BodyTooLarge
+    if stream is not None:
+        _put_back(request, cast(IO[bytes], BufferedReader(rest, CHUNK)))
+    return True
 
 
-def _names_the_field(body: IO[bytes], mimetype: str) -> bool:
-    """Say whether the field's name occurs at all; a file that happens to hold it is refused rather than unprotected."""
-    name, tail, found = FORM_FIELD.encode(), b"", False
-    while not found and (chunk := body.read(CHUNK)):
-        text = tail + chunk
-        found = name in (unquote_to_bytes(text) if mimetype == URLENCODED else text)
-        tail = text[-3 * len(name) :]  # three characters can stand for one
-    body.seek(0)
-    return found
+class _RestOfForm(RawIOBase):
+    """A form of which only the head was read, as a stream that refuses the form once the field's name comes by.
+
+    A file that happens to hold the name is refused too, rather than run unprotected.
+    """
+
+    def __init__(self, head: bytes, stream: IO[bytes] | None, mimetype: str) -> None:
+        self._head, self._stream, self._mimetype = BytesIO(head), stream, mimetype
+        self._tail = b""
+        self.has_named_the_field = self._names_the_field(head)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        piece = self._head.read(len(buffer))
+        if not piece and self._stream is not None:
+            piece = self._stream.read(min(len(buffer), CHUNK))
+            if self._names_the_field(piece):
+                raise BodyTooLarge
+        buffer[: len(piece)] = piece
+        return len(piece)
+
+    def _names_the_field(self, piece: bytes) -> bool:
+        name, text = FORM_FIELD.encode(), self._tail + piece
+        self._tail = text[-3 * len(name) :]  # three characters can stand for one
+        return name in (unquote_to_bytes(text) if self._mimetype == URLENCODED else text)
 
 
 def _multipart(request: Request, body: bytes) -> Multipart | None:

@@ -4,7 +4,7 @@ import tracemalloc
 from io import BytesIO
 
 import pytest
-from flask import request
+from flask import abort, request
 
 FIELD = "_idempotency_key"
 LIMIT = 10_000
@@ -103,18 +103,91 @@ def test_f11_memory_is_bounded_while_a_body_is_read(make_shop):
         (b"_idempotency_key=abc&a=", FORM),
         (b"%5f%69dempotency%5fkey=abc&a=", FORM),
         (b'--x\r\nContent-Disposition: form-data; name="_idempotency_key"\r\n\r\nabc\r\n', MULTIPART),
-        (b"a=" + b"x" * ((1 << 16) - 10) + b"&_idempotency_key=abc&b=", FORM),
-        (b"a=" + b"x" * ((1 << 16) - 40) + b"&" + "".join(f"%{ord(c):02x}" for c in FIELD).encode() + b"=abc&b=", FORM),
+        (b"a=" + b"x" * (LIMIT - 30) + b"&_idempotency_key=abc&b=", FORM),
     ],
-    ids=["urlencoded", "percent-encoded", "multipart", "across two chunks", "percent-encoded across two chunks"],
+    ids=["urlencoded", "percent-encoded", "multipart", "just within the limit"],
 )
 def test_a_large_form_with_the_field_is_refused(small, send, head, content_type):
-    size = 1 << 20
+    size, body = 1 << 20, Endless(1 << 20, head)
 
-    answer = small.send(key=None, content_type=content_type, **send(Endless(size, head), size))
+    answer = small.send(key=None, content_type=content_type, **send(body, size))
 
     assert (answer.status_code, answer.json["code"]) == (413, "body-too-large")
     assert (small.n, small.store.calls) == (0, [])
+    assert body.taken <= LIMIT + 1
+
+
+LATE = {
+    "urlencoded": (b"a=" + b"x" * (3 * LIMIT) + b"&_idempotency_key=abc&b=", FORM),
+    "across the limit": (b"a=" + b"x" * (LIMIT - 10) + b"&_idempotency_key=abc&b=", FORM),
+    "across two chunks": (b"a=" + b"x" * (LIMIT + (1 << 16) - 12) + b"&_idempotency_key=abc&b=", FORM),
+    "percent-encoded across two chunks": (
+        b"a=" + b"x" * (LIMIT + (1 << 16) - 40) + b"&" + "".join(f"%{ord(c):02x}" for c in FIELD).encode() + b"=abc&b=",
+        FORM,
+    ),
+    "multipart": (
+        b'--x\r\nContent-Disposition: form-data; name="file"; filename="f"\r\n\r\n'
+        + b"x" * (3 * LIMIT)
+        + b'\r\n--x\r\nContent-Disposition: form-data; name="_idempotency_key"\r\n\r\nabc\r\n',
+        MULTIPART,
+    ),
+}
+
+
+@pytest.mark.parametrize("send", [declared, lambda body, _: chunked(body)], ids=["with a length", "chunked"])
+@pytest.mark.parametrize("read", [lambda: request.form, lambda: request.get_data(), lambda: request.stream.readlines()])
+@pytest.mark.parametrize(("head", "content_type"), LATE.values(), ids=LATE)
+def test_a_large_form_whose_field_comes_behind_the_limit_is_refused_where_the_view_reads_it(
+    small, send, read, head, content_type
+):
+    effects = []
+    small.answer = lambda: (read(), effects.append(1), "ok")[2]
+
+    answer = small.send(key=None, content_type=content_type, **send(Endless(1 << 20, head), 1 << 20))
+
+    assert (answer.status_code, answer.json["code"]) == (413, "body-too-large")
+    assert answer.headers["Link"].endswith('rel="describedby"; type="text/html"')
+    assert (effects, small.store.calls) == ([], [])
+
+
+@pytest.mark.parametrize("required", [False, True], ids=["optional", "required"])
+@pytest.mark.parametrize("send", [declared, lambda body, _: chunked(body)], ids=["with a length", "chunked"])
+@pytest.mark.parametrize("content_type", [FORM, MULTIPART])
+def test_no_more_than_the_limit_of_a_form_is_read_before_the_view_decides(
+    make_shop, monkeypatch, required, send, content_type
+):
+    def no_file(*_, **__):
+        pytest.fail("a stranger's form was written to disk")
+
+    monkeypatch.setattr("tempfile.SpooledTemporaryFile", no_file)
+    monkeypatch.setattr("tempfile.TemporaryFile", no_file)
+    shop = make_shop(max_body=LIMIT, required=required)
+    shop.answer = lambda: abort(401)  # whoever asks is not let in
+    size = 1 << 30
+    body = Endless(size, b"a=")
+
+    answer = shop.send("/plain", key=None, content_type=content_type, **send(body, size))
+
+    assert answer.status_code == (413 if required else 401)
+    assert body.taken <= LIMIT + 1
+    assert shop.store.calls == []
+
+
+@pytest.mark.parametrize("content_type", [FORM, MULTIPART])
+def test_a_small_form_of_unknown_length_is_protected(small, content_type):
+    body = b"_idempotency_key=abc&a=1"
+    if content_type == MULTIPART:
+        body = b'--x\r\nContent-Disposition: form-data; name="_idempotency_key"\r\n\r\nabc\r\n--x--\r\n'
+
+    def send():
+        options = chunked(BytesIO(body))
+        options["environ_overrides"]["CONTENT_TYPE"] = content_type  # the client would make a boundary of its own
+        return small.send(key=None, **options)
+
+    answers = [send() for _ in range(2)]
+
+    assert [answer.status_code for answer in answers] == [201, 201]
+    assert (answers[1].headers.get("Idempotent-Replayed"), small.n) == ("true", 1)
 
 
 @pytest.mark.parametrize("send", [declared, lambda body, _: chunked(body)], ids=["with a length", "chunked"])
