@@ -75,7 +75,6 @@ class Shop:
         """Make the tables; ours are among them."""
         with self.app.app_context():
             self.db.create_all()
-        self.app.test_cli_runner().invoke(args=["idempotency", "init"])
 
     def client(self) -> FlaskClient:
         """Give a new client, signed in where the app asks for it."""
