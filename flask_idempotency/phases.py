@@ -106,6 +106,7 @@ def _go_on(
     course: Send | Ask | GiveUp | Wait = effects.resume(sent, terms)
     if isinstance(course, Ask):
         assert query is not None, "only who gave a way to ask is told to"
+        known_for = held.state.sightings.duration(_key_of(held, sent), sent.age)
         try:
             known = _call(held, sent, query, "could not be asked for")
         except NoEffect as error:
@@ -113,7 +114,7 @@ def _go_on(
         if known is not None:
             return _done(held, sent, known, terms)
         _raise(held.mistake)
-        course = effects.conclude_absent(sent, terms)
+        course = effects.conclude_absent(sent, terms, known_for)
     match course:
         case GiveUp(reason):
             raise held.quarantine(reason)
@@ -141,6 +142,10 @@ def _ask_for(held: Held, sent: Checkpoint, call: Callable[[str], Any], terms: Te
     except OutcomeUnknown as error:
         if terms.policy == "at_most_once":
             raise held.quarantine(effects.nobody_knows(sent)) from error
+        if terms.policy == "query":
+            held.state.sightings.begin(_key_of(held, sent))  # it was the only copy, and has left
+        else:
+            held.state.sightings.forget(_key_of(held, sent))  # others may send copies of it as well
         raise
     return _done(held, sent, answer, terms)
 
@@ -149,7 +154,7 @@ def _call(held: Held, sent: Checkpoint, call: Callable[[str], Any], trouble: str
     """Call out. Raises OutcomeUnknown for whatever the call raises, unless it knows better."""
     try:
         try:
-            return call(effect_key(held.claim.id, held.claim.fingerprint, sent.name, sent.generation))
+            return call(_key_of(held, sent))
         finally:
             held.mistake = _let_sessions_go(held.state)
     except NeedsPerson as error:
@@ -167,6 +172,10 @@ def _call(held: Held, sent: Checkpoint, call: Callable[[str], Any], trouble: str
         raise OutcomeUnknown(retry_after=1) from error
 
 
+def _key_of(held: Held, sent: Checkpoint) -> str:
+    return effect_key(held.claim.id, held.claim.fingerprint, sent.name, sent.generation)
+
+
 def _traceback_of(error: Exception) -> str:
     """Tell where an exception comes from, without its own words: they may quote a card number or a key.
 
@@ -181,6 +190,7 @@ def _void(held: Held, sent: Checkpoint, proof: str) -> Checkpoint:
     proved = _storable(held, sent, proof)
     void = held.write(replace(sent, state=Progress.VOID, result=proved, generation=sent.generation + 1))
     held.undecided = None
+    held.state.sightings.forget(_key_of(held, sent))
     return void
 
 
@@ -193,6 +203,7 @@ def _done(held: Held, sent: Checkpoint, answer: Any, terms: Terms) -> Any:
     else:
         held.write(done)
     held.undecided, held.done = None, sent.name
+    held.state.sightings.forget(_key_of(held, sent))
     _raise(held.mistake)
     return load_result(text)
 

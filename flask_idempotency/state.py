@@ -27,6 +27,7 @@ from flask_idempotency.policy import (
     options_of,
 )
 from flask_idempotency.settings import Guard, Settings, read_settings
+from flask_idempotency.sightings import Sightings
 from flask_idempotency.stores import Store, open_store
 from flask_idempotency.stores.forks import end_at_fork, leave_at_fork
 from flask_idempotency.waiting import Doorbell, WaitLimit
@@ -86,6 +87,7 @@ class State:
     caller: CallerFunction | None = None  # makes a request that is resumed its caller's own
     missing: str = NO_DATABASE  # what the transaction guard and phase() need, where there is no database for them
     doorbell: Doorbell = field(default_factory=Doorbell)
+    sightings: Sightings = field(default_factory=Sightings)
     wait_limit: WaitLimit = field(default_factory=WaitLimit)
     _policies: dict[Options, Policy] = field(default_factory=dict)
     _options: dict[tuple[str, str], Options | Exempt | None] = field(default_factory=dict)

@@ -92,9 +92,12 @@ def nobody_knows(sent: Checkpoint) -> str:
     return f"{sent.name} was sent, and nobody knows whether it arrived"
 
 
-def conclude_absent(found: Checkpoint, terms: Terms) -> Send | Wait:
-    """Say what follows when the foreign system knows nothing of it: it did not happen, unless it is on its way."""
-    quiet = found.age - _last_sending(terms)
+def conclude_absent(found: Checkpoint, terms: Terms, known_for: timedelta) -> Send | Wait:
+    """Say what follows when the foreign system knows nothing of it: it did not happen, unless it is on its way.
+
+    Its age is by the store's clock, which somebody may have set forward; *known_for* is by the asking process's own.
+    """
+    quiet = min(found.age - _last_sending(terms), known_for)
     if quiet < terms.settles_in:
         return Wait(terms.settles_in - quiet)
     return Send(found.generation + 1)

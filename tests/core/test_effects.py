@@ -26,6 +26,7 @@ from flask_idempotency.errors import IdempotencyError
 HOUR, SECOND = timedelta(hours=1), timedelta(seconds=1)
 TICK = timedelta.resolution
 WINDOW = timedelta(hours=9)  # of a retention of ten hours: a tenth is left for clocks, and for the sending itself
+EVER = timedelta(days=1000)  # an effect that the asking process has known from the start
 FORGOTTEN = ", longer than the foreign system remembers its key"
 
 IDEMPOTENT = Terms("idempotent", False, 10 * HOUR, SETTLES_IN)
@@ -161,14 +162,14 @@ def test_nothing_that_may_have_happened_is_sent_when_its_key_may_be_forgotten(ag
     pytest.param(100 * HOUR, Send(3), id="long after"),
 ])  # fmt: skip
 def test_what_is_not_known_there_did_not_happen_unless_it_is_on_its_way(age, course):
-    assert conclude_absent(an_effect(age, generation=2), QUERY) == course
+    assert conclude_absent(an_effect(age, generation=2), QUERY, EVER) == course
 
 
 def test_how_long_it_may_be_on_its_way_is_for_the_view_to_say():
     patient = Terms("query", True, RETENTION, HOUR)
 
-    assert conclude_absent(an_effect(59 * SECOND * 60), patient) == Wait(timedelta(seconds=60))
-    assert conclude_absent(an_effect(HOUR), patient) == Send(2)
+    assert conclude_absent(an_effect(59 * SECOND * 60), patient, EVER) == Wait(timedelta(seconds=60))
+    assert conclude_absent(an_effect(HOUR), patient, EVER) == Send(2)
 
 
 @pytest.mark.parametrize(("late", "course"), [
@@ -177,4 +178,14 @@ def test_how_long_it_may_be_on_its_way_is_for_the_view_to_say():
     pytest.param(SETTLES_IN, Send(2), id="settled"),
 ])  # fmt: skip
 def test_a_copy_that_was_sent_at_the_end_of_the_window_may_still_arrive(late, course):
-    assert conclude_absent(an_effect(WINDOW + late), IDEMPOTENT_OR_ASKED) == course
+    assert conclude_absent(an_effect(WINDOW + late), IDEMPOTENT_OR_ASKED, EVER) == course
+
+
+@pytest.mark.parametrize("terms", [QUERY, IDEMPOTENT_OR_ASKED], ids=["query", "idempotent"])
+@pytest.mark.parametrize(("known_for", "course"), [
+    pytest.param(timedelta(0), Wait(SETTLES_IN), id="just seen"),
+    pytest.param(20 * SECOND, Wait(40 * SECOND), id="seen a while ago"),
+    pytest.param(SETTLES_IN, Send(2), id="seen long enough ago"),
+])  # fmt: skip
+def test_however_old_it_seems_it_must_have_settled_by_the_clock_of_whoever_asks(terms, known_for, course):
+    assert conclude_absent(an_effect(1000 * HOUR), terms, known_for) == course

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -28,7 +29,15 @@ from tests.stores.worlds import SqlWorld
 from tests.transaction.conftest import Shop
 
 KEY = "intent-1"
+PASSED: list[float] = []  # seconds that have passed for this process without being waited for
 ONCE = {"orders": 1, "payments": 1, "receipts": 1}
+
+
+@pytest.fixture(autouse=True)
+def process_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This process's own clock goes on by what `Tables.let_pass` lets pass."""
+    PASSED.clear()
+    monkeypatch.setattr("flask_idempotency.sightings.monotonic", lambda: monotonic() + sum(PASSED), raising=False)
 
 
 @pytest.fixture
@@ -81,7 +90,12 @@ class Tables:
         return [f"{each.name} {each.state} {each.generation}" for each in self.checkpoints(key)]
 
     def let_pass(self, duration: timedelta) -> None:
-        """Let every lease, retention and checkpoint grow older by so much."""
+        """Let every lease, retention and checkpoint grow older by so much, and this process with them."""
+        PASSED.append(duration.total_seconds())
+        self.set_clock_forward(duration)
+
+    def set_clock_forward(self, duration: timedelta) -> None:
+        """Let the database believe that so much time has passed, and nobody else."""
         SqlWorld(self.store).let_pass(duration)
 
     def close(self) -> None:
