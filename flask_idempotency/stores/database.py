@@ -13,6 +13,7 @@ from enum import Enum, auto
 from functools import cache
 from importlib.resources import files
 from typing import Any, ClassVar, TypeVar
+from weakref import finalize
 
 from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
@@ -60,6 +61,7 @@ class SqlDatabase(ABC):
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         leave_at_fork(engine)
+        finalize(self, engine.dispose).atexit = False  # an app that is dropped, as in tests, leaves nothing open
 
     @abstractmethod
     def _execute(self, connection: PoolProxiedConnection, messages: Sequence[Message]) -> list[Rows]:
