@@ -143,15 +143,20 @@ class Quarantined(RequestRefused):
 
 
 class BodyNotKept(RequestRefused):
-    """The request took effect, but its answer cannot be shown again."""
+    """The request took effect, but its answer cannot be shown again. What a stream was to do may not have happened."""
 
     code = 410
     problem = "body-not-kept"
     title = "Done, but the answer was not kept"
     detail = "Do not repeat the request: it took effect; look its result up instead."
 
-    def __init__(self, original_status: int, location: str | None = None) -> None:
-        super().__init__()
+    detail_of_stream = (
+        "Do not repeat the request, but look its result up: it was answered with a stream, and what was to be done"
+        " while that was sent may not have happened."
+    )
+
+    def __init__(self, original_status: int, location: str | None = None, *, is_streamed: bool = False) -> None:
+        super().__init__(self.detail_of_stream if is_streamed else None)
         self.original_status = original_status
         self.location = location
 

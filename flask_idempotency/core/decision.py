@@ -46,8 +46,8 @@ def decide(found: Claim | Busy | Settled, asked: Fingerprint) -> Run | Replay | 
             return Refuse(errors.RequestInFlight(retry_after=max(1, min(RETRY_AFTER, int(left.total_seconds())))))
         case Settled(Record(condition=Finished(answer=Snapshot() as snapshot))):
             return Replay(snapshot)
-        case Settled(Record(condition=Finished(answer=NotKept(status, location)))):
-            return Refuse(errors.BodyNotKept(status, location))
+        case Settled(Record(condition=Finished(answer=NotKept(status, location, is_streamed)))):
+            return Refuse(errors.BodyNotKept(status, location, is_streamed=is_streamed))
         case Settled(Record(condition=Quarantined())):
             return Refuse(errors.Quarantined())
         case _:

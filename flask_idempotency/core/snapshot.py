@@ -34,6 +34,7 @@ class NotKept:
 
     status: int
     location: str | None = None
+    is_streamed: bool = False  # it was stored before the stream began, and what that did is not known
 
 
 Answer = Snapshot | NotKept
@@ -53,8 +54,9 @@ def pack(record: RecordId, answer: Answer) -> tuple[int, str, bytes | None]:
     match answer:
         case Snapshot(status, headers, _):
             body: bytes | None = answer.body
-        case NotKept(status, location):
+        case NotKept(status, location, is_streamed):
             headers, body = (() if location is None else (("Location", location),)), None
+            headers += (("Streamed", ""),) if is_streamed else ()
     text = _encode([*chain.from_iterable(headers)])
     return status, f"{_check(record, status, text, body)}{text}", body
 
@@ -67,7 +69,10 @@ def unpack(record: RecordId, status: int | None, headers: str | None, body: byte
     pairs = _decode(text)
     if not are_storable(pairs):
         raise Damaged
-    return NotKept(status, dict(pairs).get("Location")) if body is None else Snapshot(status, pairs, body)
+    if body is not None:
+        return Snapshot(status, pairs, body)
+    known = dict(pairs)
+    return NotKept(status, known.get("Location"), "Streamed" in known)
 
 
 def reseal(record: RecordId, status: int, headers: str, body: bytes | None) -> str | None:

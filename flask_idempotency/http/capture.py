@@ -67,7 +67,8 @@ def capture(response: Response, limit: int) -> Answer:
     if body is None or not are_storable(headers):
         location = response.headers.get("Location")
         keeps = location is not None and are_storable((("Location", location),))
-        return NotKept(response.status_code, location if keeps else None)
+        is_streamed = body is None and not response.is_sequence
+        return NotKept(response.status_code, location if keeps else None, is_streamed)
     return Snapshot(response.status_code, headers, body)
 
 

@@ -38,6 +38,8 @@ _ANSWERS = {
     "not kept": NotKept(200),
     "not kept, with a location": NotKept(201, "/orders/1?a=b&c=d"),
     "not kept, with an empty location": NotKept(201, ""),
+    "a stream": NotKept(200, is_streamed=True),
+    "a stream, with a location": NotKept(201, "/orders/1", is_streamed=True),
 }
 
 
