@@ -48,6 +48,8 @@ def shop(tmp_path, gateway, request):
     app.config.update(SQLALCHEMY_DATABASE_URI="sqlite:///shop.db", IDEMPOTENCY_HOUSEKEEPING=False, DEBUG=request.param)
     db = SQLAlchemy(app)
     Idempotency(app, db=db, scope=scopes.everyone)
+    with app.app_context():
+        db.create_all()
     ways = {
         "urllib": lambda: urllib.request.urlopen(f"http://{host}:{port}/").close(),
         "requests": lambda: requests.get(f"http://{host}:{port}/", timeout=5).close(),
