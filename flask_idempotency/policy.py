@@ -137,6 +137,21 @@ def has_decorators(view: Callable[..., Any], method: str) -> bool:
     return _is_wrapped(view) or any(_is_wrapped(getattr(class_, each, None)) for each in (name, "dispatch_request"))
 
 
+def has_decorators_inside(view: Callable[..., Any], method: str) -> bool:
+    """Say whether decorators of an app stand below ours, or around a view without ours."""
+    class_, name = getattr(view, "view_class", None), method.lower()
+    served_by = [getattr(class_, each, None) for each in (name, "dispatch_request")]
+    for below, decorator in enumerate(_method_decorators(class_, name)):
+        if _mark(decorator) is not None:
+            return below > 0 or any(map(_is_wrapped, served_by))
+    for place in (view, *served_by):
+        marked = [each for each in layers_of(place) if getattr(each, MARK, None) is not None]
+        if marked:  # an outer decorator may have copied the mark; the innermost is ours
+            inner = [getattr(marked[-1], "__wrapped__", None), *(served_by if place is view else ())]
+            return any(map(_is_wrapped, inner))
+    return has_decorators(view, method)
+
+
 def _is_wrapped(view: Any) -> bool:
     """Say whether a function wraps another, apart from what Flask-RESTful and Flask-RESTX put around every resource."""
     inner = getattr(view, "__wrapped__", None)

@@ -9,6 +9,7 @@ from flask import Flask, Request, Response, current_app, got_request_exception, 
 from werkzeug.exceptions import HTTPException, InternalServerError
 
 from flask_idempotency import lease, signals
+from flask_idempotency.calling import caller_of
 from flask_idempotency.core.decision import Refuse, Replay, Run, decide
 from flask_idempotency.core.keeping import work_stands
 from flask_idempotency.core.record import Asked, Finished, Quarantined, Record, Settled
@@ -150,7 +151,7 @@ def _open(state: State, asked: Request, options: Options) -> Response | None:
     reading: Reading | None = None
     course: Attempt | Replay | Refuse
     try:
-        reading = read(asked, policy, state.settings)
+        reading = read(asked, policy, state.settings, partial(caller_of, asked, state, policy))
         if reading is None:
             return None
         if state.given_database is not None and _is_joined_elsewhere(state.given_database):

@@ -23,6 +23,7 @@ from flask_idempotency.policy import (
     ScopeFunction,
     apply,
     has_decorators,
+    has_decorators_inside,
     is_question,
     options_of,
 )
@@ -126,6 +127,10 @@ class State:
     def is_behind_decorators(self, endpoint: str, method: str) -> bool:
         """Say whether the view of the current app's endpoint, which is without ours, has decorators of its own."""
         return has_decorators(current_app.view_functions[endpoint], method)
+
+    def has_decorators_inside(self, endpoint: str, method: str) -> bool:
+        """Say whether decorators of the view have not run yet where its request is opened."""
+        return has_decorators_inside(current_app.view_functions[endpoint], method)
 
     def warn_once(self, message: str, *about: object) -> None:
         """Log a warning, the first time that there is this reason for it."""

@@ -4,7 +4,7 @@ The body is read before anything parses it, and put back for the view.
 """
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from io import BufferedReader, BytesIO, RawIOBase
@@ -54,8 +54,11 @@ def may_have_key(request: Request) -> bool:
     return bool(environ.get("CONTENT_TYPE", "").lower().startswith(_FORMS))
 
 
-def read(request: Request, policy: Policy, settings: Settings) -> Reading | None:
-    """Read a request that this policy covers; None if it has no key and needs none. Refuses what cannot be compared."""
+def read(request: Request, policy: Policy, settings: Settings, caller: Callable[[], object]) -> Reading | None:
+    """Read a request that this policy covers; None if it has no key and needs none. Refuses what cannot be compared.
+
+    *caller* says who is asking, once there is a key.
+    """
     resumed: Asked | None = request.environ.get(RESUMED)
     if resumed is not None:
         if request.environ.get(PARSED):
@@ -71,7 +74,7 @@ def read(request: Request, policy: Policy, settings: Settings) -> Reading | None
             raise KeyMissing
         return None
     key = parse_key(text, settings.key_syntax)
-    scope = scope_of(policy.scope())
+    scope = scope_of(caller())
     id_ = record_id(scope, key, settings.namespace)
     try:
         content = _content(request, policy, settings.max_body)

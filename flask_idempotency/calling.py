@@ -1,0 +1,43 @@
+"""Asking the app who is calling, and what to say where it is asked too early to know."""
+
+from flask import Request
+from werkzeug.exceptions import HTTPException
+
+from flask_idempotency.errors import IdempotencyError, ScopeUnknown
+from flask_idempotency.policy import Policy
+from flask_idempotency.state import State
+
+BEFORE_THE_VIEW = (
+    " for %r. It is called before the view and its decorators; if it needs one of them, put @idempotent on the view,"
+    " below the decorator that authenticates, or authenticate in a before_request hook."
+)
+AT_THE_DECORATOR = (
+    " for %r. It is called where @idempotent stands; if it needs a decorator of the view, put @idempotent below that"
+    " decorator."
+)
+NOT_YET = "The server did not know the caller yet when it looked at the key; the reason is in its log."
+
+
+def caller_of(asked: Request, state: State, policy: Policy) -> object:
+    """Call the scope function. Whatever it raises to turn a caller away is left as it is.
+
+    Raises IdempotencyError, with advice, if it fails otherwise; and ScopeUnknown if it finds nobody where the view's
+    own decorators have not run: then it is not the client's fault, and the log says what to do.
+    """
+    try:
+        found = policy.scope()
+    except HTTPException:
+        raise
+    except Exception as error:
+        if type(error).__module__ != "builtins":  # one of its own is how an app, or its extension, refuses
+            raise
+        raise IdempotencyError(f"The scope function raised {type(error).__name__}{_advice(asked, state)}") from error
+    if found in (None, "") and asked.endpoint is not None and state.has_decorators_inside(asked.endpoint, asked.method):
+        state.warn_once("%s", f"The scope function found nobody{_advice(asked, state)}")
+        raise ScopeUnknown(NOT_YET)
+    return found
+
+
+def _advice(asked: Request, state: State) -> str:
+    is_decorated = asked.endpoint is not None and state.options_of(asked.endpoint, asked.method) is not None
+    return (AT_THE_DECORATOR if is_decorated else BEFORE_THE_VIEW) % asked.endpoint
