@@ -248,7 +248,7 @@ def _only(values: list[str]) -> str | None:
 
 
 def _is_over(request: Request, limit: int, *, is_required: bool) -> bool:
-    """Say whether a form is larger than *limit*, having read no more than that of it. Refuses one that has a key.
+    """Say whether a form is larger than *limit*, having read little more of it. Refuses one that has a key.
 
     What is larger has no key, as far as can be seen: it is passed on, and the view reads the rest as it comes. Should
     the field turn up there it is refused then, for the request must not run without the protection it asks for.
@@ -257,7 +257,7 @@ def _is_over(request: Request, limit: int, *, is_required: bool) -> bool:
     head = _cached(request)
     if head is None:
         stream = request.stream
-        head = b"".join(_chunks(stream, limit + 1))
+        head = b"".join(_chunks(stream, max(limit + 1, CHUNK)))  # a small limit would hide a field at the beginning
     if len(head) <= limit:
         if stream is not None:
             _put_back(request, BytesIO(head))
