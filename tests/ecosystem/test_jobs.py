@@ -4,11 +4,43 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from celery import Celery, Task
 from flask import Flask
 
+from flask_idempotency import idempotent
 from tests.ecosystem.apps import celery, dramatiq, rq
+from tests.ecosystem.shop import REPLAYED, Shop
 
 every_queue = pytest.mark.parametrize("kind", [celery.Tasks, celery.Eager, rq.Jobs, dramatiq.Messages])
+
+
+class InTheView(Shop):
+    """An eager task that pushes an app context and commits, as in Flask's own recipe for Celery; no `after_commit`."""
+
+    databases = ("sqlite", "postgresql")
+
+    def build(self) -> None:
+        app, place_order = self.app, self.place_order
+
+        class FlaskTask(Task):
+            def __call__(self, *args: Any, **kwargs: Any) -> Any:
+                with app.app_context():
+                    return self.run(*args, **kwargs)
+
+        queue = Celery("shop", task_cls=FlaskTask, set_as_current=False)
+        queue.conf.update(task_always_eager=True, task_eager_propagates=True)
+
+        @queue.task(name="add_gift", shared=False)
+        def add_gift() -> None:
+            place_order("a gift")
+
+        self.protect()
+
+        @app.post("/orders")
+        @idempotent
+        def create() -> Any:
+            add_gift.delay()
+            return self.view()
 
 
 class InDebugMode(celery.Tasks):
@@ -57,3 +89,19 @@ def test_in_debug_mode_a_task_that_is_enqueued_too_early_is_named_in_the_log(
     shop.send("tea", key="at-once")
 
     assert "The view create_and_confirm enqueues a task while its transaction is open" in caplog.text
+
+
+@pytest.mark.parametrize("database", ["sqlite", "postgresql"])
+def test_what_an_eager_task_commits_in_a_context_of_its_own_is_part_of_the_request(
+    make_shop: Callable[..., Any], database: str
+) -> None:
+    shop = make_shop(InTheView, database)
+    shop.meanwhile = lambda: 1 / 0 if shop.runs[-1] == "tea" else None
+
+    assert shop.send("tea").status_code == 500
+
+    assert shop.runs == ["a gift", "tea"]
+    assert (shop.orders, shop.records) == ([], 0)
+    shop.meanwhile = lambda: None
+    assert [REPLAYED in shop.send("tea").headers for _ in range(2)] == [False, True]
+    assert shop.orders == ["a gift", "tea"]
