@@ -259,3 +259,20 @@ def test_a_request_without_a_key_commits_as_ever(desk):
 
     assert desk.send("/plain", key=None).status_code == 201
     assert desk.notes == ["stray"]
+
+
+@pytest.mark.parametrize("commits", COMMITS, ids=lambda each: each.__name__)
+def test_what_commits_inside_of_a_step_is_part_of_its_phase(make_desk, commits):
+    desk = make_desk()
+
+    def view():
+        phase("placed", lambda: commits(desk))
+        phase("again", lambda: None)
+        return "made", 201
+
+    desk.serve(view)
+
+    answers = [desk.send() for _ in range(2)]
+
+    assert [answer.status_code for answer in answers] == [201, 201]
+    assert desk.notes == ["stray"]
