@@ -11,7 +11,7 @@ from uuid import uuid4
 
 from flask import Request, Response, request
 
-from flask_idempotency import lease, phases
+from flask_idempotency import lease, phases, step
 from flask_idempotency import request as requests_way
 from flask_idempotency.core.checkpoint import Checkpoint, Kind, dump_result, load_result
 from flask_idempotency.core.fingerprint import Fingerprint
@@ -68,7 +68,7 @@ def protection_off(bed: Bed) -> None:
 
     bed.replace(requests_way, "_open", let_everything_in)
     bed.replace(phases, "_held", hold_nothing)
-    bed.replace(phases, "carry_out", run_and_commit)
+    bed.replace(step, "carry_out", run_and_commit)
     bed.replace(phases, "_send", send_as_new)
 
 
@@ -165,7 +165,7 @@ def no_unique_id(bed: Bed) -> None:
         store._with_connection(lambda connection: store._execute(connection, messages))
         prepare(store)
 
-    def refuse(url: object) -> NoReturn:
+    def refuse(url: object, _: bool = False) -> NoReturn:
         raise NothingThere("SQLite has one writer at a time, and a look and a write are one step: use PostgreSQL.")
 
     prepare = bed.replace(sql.SqlStore, "prepare", prepare_without_key)
