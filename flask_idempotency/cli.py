@@ -23,6 +23,7 @@ from flask_idempotency.core.record import Finished, Record, Running
 from flask_idempotency.core.reference import parse_reference, reference_of
 from flask_idempotency.core.snapshot import NotKept, Snapshot, are_storable
 from flask_idempotency.errors import ConfigError, StoreUnavailable
+from flask_idempotency.misplaced import find_misplaced
 from flask_idempotency.policy import Exempt
 from flask_idempotency.state import current_state
 from flask_idempotency.stores import Store
@@ -173,14 +174,18 @@ def reap(batch: int) -> None:
 
 @commands.command("routes")
 def routes() -> None:
-    """Show which view is protected, and how."""
+    """Show which view is protected, and how; and name decorators that protect nothing."""
+    app = current_app._get_current_object()  # type: ignore[attr-defined]  # the documented way
+    misplaced = find_misplaced(app, current_state())
     rows = [
-        [rule.endpoint, method, rule.rule, *_protection(rule.endpoint, method)]
+        [rule.endpoint, method, rule.rule, *_protection(rule.endpoint, method, (rule.endpoint, method) in misplaced)]
         for rule in sorted(current_app.url_map.iter_rules(), key=lambda rule: (rule.rule, rule.endpoint))
         for method in sorted((rule.methods or set()) - {"GET", "HEAD", "OPTIONS"})
         if rule.endpoint in current_app.view_functions
     ]
     _table(["Endpoint", "Method", "Rule", "Protected", "Key", "Guard", "Lease", "Retention", "In flight"], rows)
+    for sentence in dict.fromkeys(misplaced.values()):
+        click.echo(sentence, err=True)
 
 
 def _find(text: str) -> list[Record]:
@@ -268,8 +273,10 @@ def _facts(record: Record) -> Iterable[tuple[str, str]]:
         yield "to do", "find out what took effect; then: flask idempotency resolve"
 
 
-def _protection(endpoint: str, method: str) -> Sequence[str]:
+def _protection(endpoint: str, method: str, is_misplaced: bool) -> Sequence[str]:
     state = current_state()
+    if is_misplaced:
+        return ["refused: see below", *[""] * 5]
     options = state.options_of(endpoint, method)
     if isinstance(options, Exempt):
         return ["no: @exempt", *[""] * 5]

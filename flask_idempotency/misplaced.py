@@ -36,14 +36,19 @@ class MisplacedDecorators:
     def _look(self) -> Mistakes:
         with self._lock:
             if self._found is None:
-                found = {**find_above_routes(self._app, self._state), **find_without_effect(self._app, self._state)}
+                found = find_misplaced(self._app, self._state)
                 for sentence in dict.fromkeys(found.values()):
                     log.error("%s", sentence)
                 self._found = found
             return self._found
 
 
-def find_above_routes(app: Flask, state: State) -> Mistakes:
+def find_misplaced(app: Flask, state: State) -> Mistakes:
+    """Find the decorators that have no effect."""
+    return {**_above_routes(app, state), **_on_other_methods(app, state)}
+
+
+def _above_routes(app: Flask, state: State) -> Mistakes:
     """Find routes below their ``@idempotent``: what was registered is the view as it was before."""
     views = {endpoint: list(layers_of(view)) for endpoint, view in app.view_functions.items()}
     marked = (layers for layers in views.values() if any(hasattr(each, MARK) for each in layers))
@@ -60,7 +65,7 @@ def find_above_routes(app: Flask, state: State) -> Mistakes:
     }
 
 
-def find_without_effect(app: Flask, state: State) -> Mistakes:
+def _on_other_methods(app: Flask, state: State) -> Mistakes:
     """Find views that require a key and serve only methods for which none is looked at."""
     served: defaultdict[tuple[str, Options], list[str]] = defaultdict(list)
     for endpoint, method in _served(app):

@@ -230,3 +230,14 @@ def test_an_app_says_it_with_a_500_and_the_sentence_in_its_log(caplog):
 
     assert answer.status_code == 500
     assert "stands above the route" in caplog.text
+
+
+def test_routes_shows_it_without_a_request():
+    app = make_app()
+    above_a_route(app, [])
+
+    result = app.test_cli_runner().invoke(args=["idempotency", "routes"])
+
+    assert result.exit_code == 0
+    assert [line.split()[3] for line in result.output.splitlines() if line.startswith("create_order")] == ["refused:"]
+    assert "@idempotent stands above the route of 'create_order'" in result.output
