@@ -10,10 +10,19 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import Pool, PoolProxiedConnection
 
+from flask_idempotency.borrowing import Borrowed
 from flask_idempotency.committing import CommitEvents
 from flask_idempotency.errors import StoreUnavailable
 from flask_idempotency.joint import Face, Joint, divert, face_of
-from flask_idempotency.lending import OWN_LEVEL, begin_lending, begun_sessions, current_work, end_lending, watch_pool
+from flask_idempotency.lending import (
+    OWN_LEVEL,
+    Lent,
+    begin_lending,
+    begun_sessions,
+    current_work,
+    end_lending,
+    watch_pool,
+)
 from flask_idempotency.state import Database, State
 from flask_idempotency.stores import TransactionalStore
 from flask_idempotency.stores.database import first_line
@@ -29,17 +38,17 @@ log = logging.getLogger("flask_idempotency")
 class Work:
     """One transaction on the app's database, joined by every session that the current request uses meanwhile."""
 
-    def __init__(self, state: State, connection: Connection) -> None:
+    def __init__(self, state: State, connection: Connection, pooled: PoolProxiedConnection) -> None:
         self._state, self._store = state, cast(TransactionalStore, state.store)
         self._engine = state.database.engine
-        self._connection, self._pooled = connection, connection.connection
+        self._connection, self._pooled = connection, pooled
         self.joint = Joint(self._pooled, self._keep, self._undo)
         # Only SQLite's driver leaves it to the app to begin; elsewhere such a listener does something else.
         self.joint.ignores_begin = self._engine.dialect.name == "sqlite" and bool(self._engine.dispatch.begin)
         self._sessions: WeakKeyDictionary[Session, Connection] = WeakKeyDictionary()
         self._events = CommitEvents()
         self._is_open = True
-        self._face = Face(self.joint)
+        self._face = Lent(self) if isinstance(pooled, Borrowed) else Face(self.joint)
         self._put_under_connection()
         begin_lending(self)
 
@@ -227,8 +236,15 @@ def end_reading(session: Session, *, is_broken: bool = False) -> None:
         transaction.close(invalidate=is_broken)
 
 
-def take_connection(database: Database, session: Session | None) -> tuple[Connection, PoolProxiedConnection]:
-    """Give the connection that a session has, or without one another of the app's. Raises StoreUnavailable."""
+def take_connection(
+    database: Database, session: Session | None, borrowed: Borrowed | None = None
+) -> tuple[Connection, PoolProxiedConnection]:
+    """Give the connection that a session has, or one that was borrowed, or another of the app's.
+
+    Raises StoreUnavailable.
+    """
+    if borrowed is not None:
+        return borrowed.connection, cast(PoolProxiedConnection, borrowed)
     try:
         connection = database.engine.connect() if session is None else session.connection()
         return connection, connection.connection

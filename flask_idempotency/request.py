@@ -185,6 +185,10 @@ def _open(state: State, asked: Request, options: Options) -> Response | None:
 
 def _choose_course(state: State, policy: Policy, reading: Reading) -> Attempt | Replay | Refuse:
     if policy.guard == "lease":
+        if state.given_database is not None:
+            from flask_idempotency.borrowing import refuse_to_commit_beside  # as below
+
+            refuse_to_commit_beside(state.given_database)
         return lease.choose_course(state, policy, reading)
     from flask_idempotency import transaction  # brings SQLAlchemy's ORM, which takes time and only db= needs
 

@@ -34,7 +34,7 @@ from flask_idempotency.stores.forks import end_at_fork, leave_at_fork
 from flask_idempotency.waiting import Doorbell, WaitLimit
 
 if TYPE_CHECKING:
-    from sqlalchemy import URL, Engine
+    from sqlalchemy import URL, Connection, Engine
     from sqlalchemy.orm import Session
 
 NAME = "idempotency"
@@ -56,8 +56,13 @@ class Database:
     @property
     def engine(self) -> "Engine":
         """The default engine."""
-        engine: Engine = self._db.engine.engine
-        return engine
+        return self.bind.engine
+
+    @property
+    def bind(self) -> "Engine | Connection":
+        """What the app has for its default engine: in a test this may be a connection."""
+        found: Engine | Connection = self._db.engine
+        return found
 
     @property
     def factory(self) -> Any:

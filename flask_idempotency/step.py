@@ -110,7 +110,7 @@ class Step(Work):
 
     def __init__(self, held: Held, made: Checkpoint, connection: Connection, session: Session | None) -> None:
         """*session* is the one that has read on *connection*, if there is one."""
-        super().__init__(held.state, connection)
+        super().__init__(held.state, connection, connection.connection)
         self._held, self._made = held, made
         known = held.state.database.session
         self._read_before = set() if known is None else set(known.identity_map.all_states())

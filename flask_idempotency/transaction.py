@@ -11,8 +11,10 @@ from typing import cast
 
 from sqlalchemy import Connection
 from sqlalchemy.orm import Session
+from sqlalchemy.pool import PoolProxiedConnection
 
 from flask_idempotency import signals
+from flask_idempotency.borrowing import Borrowed, outer_connection, settle_sessions
 from flask_idempotency.core.decision import Refuse, Replay, Run, decide
 from flask_idempotency.core.record import Asked, Busy, Claim, Finished, Record, Settled, Transaction
 from flask_idempotency.core.reference import reference_of
@@ -42,7 +44,8 @@ log = logging.getLogger("flask_idempotency")
 def choose_course(state: State, policy: Policy, reading: Reading) -> "Entered | Replay | Refuse":
     """Ask for the claim on the connection that the view will use. Raises StoreUnavailable if nobody can be asked."""
     store = cast(TransactionalStore, state.ready_store())
-    known = store.recall(reading.asked.id)
+    outer = outer_connection(state.database)
+    known = store.recall(reading.asked.id) if outer is None else None  # nobody else can see what is in that transaction
     if known is not None:
         return _course(Settled(known), reading)
     sessions = open_sessions(state.database)
@@ -52,6 +55,10 @@ def choose_course(state: State, policy: Policy, reading: Reading) -> "Entered | 
             "db.session has a savepoint open, which would end inside of the request's transaction; put @idempotent"
             " above whatever calls begin_nested()."
         )
+    if outer is not None:
+        settle_sessions(state.database)
+        found = _enter(state, policy, reading.asked, None, timedelta(0), outer)
+        return found if isinstance(found, Entered) else _course(found, reading)
     if any(has_written(store, other) for other in sessions[1:]):
         raise IdempotencyError(WRITTEN_BEFORE)
     found = _ask(state, policy, reading.asked, session)
@@ -89,15 +96,24 @@ def _ask(
 
 
 def _enter(
-    state: State, policy: Policy, asked: Asked, session: Session | None, patience: timedelta
+    state: State,
+    policy: Policy,
+    asked: Asked,
+    session: Session | None,
+    patience: timedelta,
+    outer: Connection | None = None,
 ) -> "Entered | Busy | Settled":
-    """Take the claim on the connection that the app's session has, or on one that it will be given."""
-    store = cast(TransactionalStore, state.store)
-    connection, pooled = take_connection(state.database, session)
+    """Take the claim on the connection that the app's session has, or on one that it will be given.
+
+    With *outer*, in the transaction of that connection, which is a test's.
+    """
+    store, within = cast(TransactionalStore, state.store), outer is not None
+    borrowed = None if outer is None else Borrowed(outer, store)
+    connection, pooled = take_connection(state.database, session, borrowed)
     try:
-        found = store.enter(pooled.driver_connection, asked, patience=patience, idle=policy.lease)
+        found = store.enter(pooled.driver_connection, asked, patience=patience, idle=policy.lease, within=within)
         if isinstance(found, Claim):
-            return Entered(state, policy, asked, found, connection, session)
+            return Entered(state, policy, asked, found, connection, pooled, session)
         if session is not None:
             store.leave(pooled.driver_connection)
     except ConnectionLost as error:
@@ -125,10 +141,11 @@ class Entered(Work):
         asked: Asked,
         claim: Claim,
         connection: Connection,
+        pooled: PoolProxiedConnection,
         session: Session | None,
     ) -> None:
         """*session* is the one that *connection* belongs to already, if there is one."""
-        super().__init__(state, connection)
+        super().__init__(state, connection, pooled)
         self.claim = claim
         self._policy, self._asked = policy, asked
         self._left: int | None = None  # how often was committed before what the view has left uncommitted
@@ -245,7 +262,8 @@ class Entered(Work):
                 self.joint.to_undo = False
             driver, retention, undo = self._pooled.driver_connection, self._policy.retention, self.joint.to_undo
             if answer is None:
-                self._store.commit(driver, undo=undo)
+                assert isinstance(self.claim.guard, Transaction), "this guard gives no other"
+                self._store.commit(driver, undo=undo, within=self.claim.guard.is_within)
             else:
                 self._store.finish(driver, self.claim, self._asked, answer, retention, undo=undo)
         except OutcomeUnknown:

@@ -81,6 +81,7 @@ class Transaction:
     replaces: bool  # a record that no longer counts is in the way of ours: expired, or left by a lease that has ended
     has_past: bool = False  # something was written in it before the claim
     is_anew: bool = False  # it was begun by the claim: what the app had read before it was read in another
+    is_within: bool = False  # it is a savepoint in a transaction that somebody else has begun and will end
 
 
 @dataclass(frozen=True, slots=True)

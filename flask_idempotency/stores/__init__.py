@@ -133,11 +133,16 @@ class TransactionalStore(Store, Protocol):
     def recall(self, record: RecordId) -> Record | None:
         """Read a settled record, if this process has met it before: a key comes back in bursts. None: ``enter``."""
 
-    def enter(self, connection: Any, asked: Asked, *, patience: timedelta, idle: timedelta) -> Claim | Busy | Settled:
+    def enter(
+        self, connection: Any, asked: Asked, *, patience: timedelta, idle: timedelta, within: bool = False
+    ) -> Claim | Busy | Settled:
         """Begin a transaction that has the right to run, or join the one that is open; or say what stands in the way.
 
         Whoever has the right in another transaction is waited for, at most for *patience*. A transaction that does
         nothing for *idle* may be ended by the server. After Busy and Settled the caller must ``leave``, or roll back.
+
+        With *within*, the transaction belongs to somebody else, such as a test, and is begun if it has not: ``finish``
+        and ``commit`` then end a savepoint in it, ``leave`` undoes that savepoint, and none of them ends more.
         """
 
     def keep(self, connection: Any) -> None:
@@ -157,8 +162,8 @@ class TransactionalStore(Store, Protocol):
         if it cannot be told, and ``look_again`` can.
         """
 
-    def commit(self, connection: Any, *, undo: bool = False) -> None:
-        """Commit the work without a record, after an ``undo`` if one is due.
+    def commit(self, connection: Any, *, undo: bool = False, within: bool = False) -> None:
+        """Commit the work without a record, after an ``undo`` if one is due; *within* as at ``enter``.
 
         Raises, after which nothing of the work is left: StoreUnavailable if it could be tried again, WorkRefused if the
         database will not commit it. Raises OutcomeUnknown if it cannot be told.
@@ -214,7 +219,10 @@ class TransactionalStore(Store, Protocol):
         """Say whether an error of the driver, before any COMMIT, lets the whole phase be run again at once."""
 
     def leave(self, connection: Any) -> None:
-        """Give up the right to run; a transaction that was open before ``enter`` stays open with all that was done."""
+        """Give up the right to run; a transaction that was open before ``enter`` stays open with all that was done.
+
+        All that was done before ``enter``, if that was *within* it.
+        """
 
     def look_again(self, asked: Asked) -> Record | None:
         """Wait for a transaction whose end is in doubt, and read what it left.

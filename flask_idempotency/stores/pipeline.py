@@ -123,15 +123,17 @@ def open_with(connection: Connection[Any], messages: Sequence[Message], patience
         return converse(connection, messages, patience)
 
 
-def close_with(connection: Connection[Any], last: Message, before: Sequence[Message] = ()) -> Replies:
+def close_with(
+    connection: Connection[Any], last: Message, before: Sequence[Message] = (), end: Message = _COMMIT
+) -> Replies:
     """Send the last statement of a transaction in the same way, and COMMIT; the work done so far is never at risk."""
     if connection.pgconn.transaction_status != TransactionStatus.INTRANS or not _may_prepare(connection):
-        return converse(connection, [*before, last, _COMMIT])
+        return converse(connection, [*before, last, end])
     try:
-        return converse(connection, [*before, (f"SAVEPOINT {_LAST}", {}), last, _COMMIT], prepares=True)
+        return converse(connection, [*before, (f"SAVEPOINT {_LAST}", {}), last, end], prepares=True)
     except FORGOTTEN:
         _stop_preparing(connection)
-        return converse(connection, [(f"ROLLBACK TO SAVEPOINT {_LAST}", {}), last, _COMMIT])
+        return converse(connection, [(f"ROLLBACK TO SAVEPOINT {_LAST}", {}), last, end])
 
 
 _PREPARED: WeakKeyDictionary[Connection[Any], set[bytes] | None] = WeakKeyDictionary()

@@ -1,6 +1,7 @@
 """Records in PostgreSQL, through psycopg. A verb is one statement and one commit; no session state stays behind."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import Any
@@ -107,26 +108,37 @@ class PostgresStore(SqlStore):
     # -- the app's own transaction -----------------------------------------------------------------------------------
 
     def enter(
-        self, connection: Connection[Any], asked: Asked, *, patience: timedelta, idle: timedelta
+        self,
+        connection: Connection[Any],
+        asked: Asked,
+        *,
+        patience: timedelta,
+        idle: timedelta,
+        within: bool = False,
     ) -> Claim | Busy | Settled:
         """Take two locks, the request's and the record's, and only then look; all in one round trip."""
         if connection.autocommit:
             raise ConfigError(f"{_AUTOCOMMIT}; use guard='lease'.")
         request, record = _locks(asked)
         is_open = connection.pgconn.transaction_status != TransactionStatus.IDLE
-        begin: Message = (f"SAVEPOINT {ENTRY}" if is_open else _begin(connection), {})
-        values = {"request": request, "record": record, "idle": _milliseconds(idle)}
+        begin: list[Message] = [] if is_open else [(_begin(connection), {})]
+        if is_open or within:
+            begin.append((f"SAVEPOINT {ENTRY}", {}))
+        values = {"request": request, "record": record, "idle": "0" if within else _milliseconds(idle)}
         take: list[Message] = [
             (self._statement("lock"), values),
             (self._statement("glance"), {"id": asked.id}),
             (f"SAVEPOINT {KEPT}", {}),
         ]
         say = converse if is_open else open_with
-        found = self._take(connection, asked, [begin, *self._wait(request, patience), *take], patience, say)
+        found = self._take(connection, asked, [*begin, *self._wait(request, patience), *take], patience, say)
         if found == Busy(None, timedelta(0)):
             # The two locks of a transaction that ends are not given back at one instant: ask again a moment later.
             again = self._take(connection, asked, [_RELEASE, *self._wait(record, A_MOMENT), *take], A_MOMENT)
-            return found if isinstance(again, Busy) else again
+            found = found if isinstance(again, Busy) else again
+        if within and isinstance(found, Claim):
+            assert isinstance(found.guard, Transaction), "this guard gives no other"
+            return replace(found, guard=replace(found.guard, has_past=False, is_within=True))
         return found
 
     def _wait(self, lock: int, patience: timedelta) -> list[Message]:
@@ -197,6 +209,7 @@ class PostgresStore(SqlStore):
         """Insert and commit in one round trip. Where a dead record is replaced, look first whether it still is one."""
         assert isinstance(claim.guard, Transaction), "a lease is completed, not finished"
         record, before = self._finished(claim, asked, answer, retention), [_UNDO] if undo else []
+        end = _end(claim.guard.is_within)
         if connection.pgconn.transaction_status == TransactionStatus.IDLE:
             self._leave_to_a_person(asked)
             raise ClaimLost
@@ -205,9 +218,9 @@ class PostgresStore(SqlStore):
                 forget: Message = (self._statement("forget"), {"id": claim.id, "token": claim.guard.token})
                 if not converse(connection, [*before, record, forget]).rows(-2):
                     raise ClaimLost
-                replies = converse(connection, [("COMMIT", {})])
+                replies = converse(connection, [end])
             else:
-                replies = close_with(connection, record, before)
+                replies = close_with(connection, record, before, end)
         except Error as error:
             if error.sqlstate in ENDED_BY_APP:
                 self._leave_to_a_person(asked)
@@ -217,12 +230,12 @@ class PostgresStore(SqlStore):
             log.error("outcome_unknown: the server gave up waiting for its standby")
             raise OutcomeUnknown(retry_after=1)
 
-    def commit(self, connection: Connection[Any], *, undo: bool = False) -> None:
+    def commit(self, connection: Connection[Any], *, undo: bool = False, within: bool = False) -> None:
         """Commit, unless what was done has failed: then a COMMIT would be a rollback without a word."""
         if connection.pgconn.transaction_status == TransactionStatus.IDLE:
             return  # the view has done so by the driver's own means
         try:
-            replies = converse(connection, [*([_UNDO] if undo else []), _RELEASE, ("COMMIT", {})])
+            replies = converse(connection, [*([_UNDO] if undo else []), _RELEASE, _end(within)])
         except Error as error:
             if error.sqlstate in ENDED_BY_APP:
                 raise WorkRefused(f"A request was answered without a record, and {ENDED_BY_VIEW}.") from error
@@ -416,6 +429,10 @@ def _begin(connection: Connection[Any]) -> str:
     """Begin as psycopg would have, for the app may have chosen how."""
     level = connection.isolation_level
     return "BEGIN" if level is None else f"BEGIN ISOLATION LEVEL {level.name.replace('_', ' ')}"
+
+
+def _end(is_within: bool) -> Message:
+    return (f"RELEASE SAVEPOINT {ENTRY}" if is_within else "COMMIT", {})
 
 
 def _locks(asked: Asked) -> tuple[int, int]:

@@ -3,7 +3,7 @@
 import os
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -33,7 +33,7 @@ from flask_idempotency.stores.database import Fault, Message, Rows, T, WrittenBe
 from flask_idempotency.stores.forks import no_fork_meanwhile
 from flask_idempotency.stores.memory import MemoryStore
 from flask_idempotency.stores.schema import VERSION, Structure
-from flask_idempotency.stores.sql import ENDED_BY_STEP, KEPT, MAKE_TABLES, SqlStore, check_columns
+from flask_idempotency.stores.sql import ENDED_BY_STEP, ENTRY, KEPT, MAKE_TABLES, SqlStore, check_columns
 
 BUSY_TIMEOUT = timedelta(seconds=5)  # one writer at a time: so long for the writers before us, then 503
 OLDEST = (3, 35)  # the first with RETURNING
@@ -107,34 +107,45 @@ class SqliteStore(SqlStore):
     # -- the app's own transaction -----------------------------------------------------------------------------------
 
     def enter(
-        self, connection: sqlite3.Connection, asked: Asked, *, patience: timedelta, idle: timedelta
+        self,
+        connection: sqlite3.Connection,
+        asked: Asked,
+        *,
+        patience: timedelta,
+        idle: timedelta,
+        within: bool = False,
     ) -> Claim | Busy | Settled:
         """Wait for the one writer there is, whoever it is, and then look.
 
         A replay does not wait; nor, without *patience*, does a duplicate of what already waits in this process: it
         would keep a connection from other callers.
         """
-        has_past = connection.in_transaction
+        has_past = connection.in_transaction and not within
         try:
             if not isinstance(found := self._look(connection, asked, has_past), Claim):
                 return found
             if not patience and (waiting := self._waiting.get(asked.id)):
                 return Busy(asked.fingerprint if same(waiting[0], asked.fingerprint) else None, timedelta(0))
             with self._counted_as_waiting(asked):
-                is_anew = self._begin(connection)
+                is_anew = self._begin(connection, within)
             found = self._look(connection, asked, has_past)
             if isinstance(found, Claim):
                 assert isinstance(found.guard, Transaction), "this guard gives no other"
-                found = replace(found, guard=replace(found.guard, is_anew=is_anew))
+                found = replace(found, guard=replace(found.guard, is_anew=is_anew, is_within=within))
+                if within:
+                    connection.execute(f"SAVEPOINT {ENTRY}")
                 connection.execute(f"SAVEPOINT {KEPT}")
-            elif not has_past:
+            elif not has_past and not within:
                 connection.execute("ROLLBACK")  # it was in vain, and nobody else can write until it is over
         except sqlite3.Error as error:
             raise self._unavailable(error) from error
         return found
 
     def leave(self, connection: sqlite3.Connection) -> None:
-        """Do nothing: what has begun before us is not ours to end."""
+        """Undo what was done within a transaction; one that has begun before us is not ours to end."""
+        with suppress(sqlite3.OperationalError):  # there is no such savepoint
+            connection.execute(f"ROLLBACK TO {ENTRY}")
+            connection.execute(f"RELEASE {ENTRY}")
 
     def keep(self, connection: sqlite3.Connection) -> None:
         """Put the savepoint here."""
@@ -164,11 +175,12 @@ class SqliteStore(SqlStore):
             connection.execute(f"RELEASE {KEPT}")
             if not connection.execute(statement, values).fetchall():
                 raise ClaimLost
-            if isinstance(claim.guard, Transaction) and claim.guard.replaces:
+            assert isinstance(claim.guard, Transaction), "a lease is completed, not finished"
+            if claim.guard.replaces:
                 connection.execute(self._statement("forget"), values)
-            connection.execute("COMMIT")
+            connection.execute(_end(claim.guard.is_within))
 
-    def commit(self, connection: sqlite3.Connection, *, undo: bool = False) -> None:
+    def commit(self, connection: sqlite3.Connection, *, undo: bool = False, within: bool = False) -> None:
         """Commit, if the transaction is still the one that was entered."""
         if not connection.in_transaction:
             return  # the view has done so by the driver's own means
@@ -176,7 +188,7 @@ class SqliteStore(SqlStore):
             if undo:
                 self.undo(connection)
             connection.execute(f"RELEASE {KEPT}")
-            connection.execute("COMMIT")
+            connection.execute(_end(within))
 
     @contextmanager
     def _committing(self, connection: sqlite3.Connection) -> Iterator[None]:
@@ -276,19 +288,19 @@ class SqliteStore(SqlStore):
                 if not self._waiting[asked.id]:
                     del self._waiting[asked.id]
 
-    def _begin(self, connection: sqlite3.Connection) -> bool:
+    def _begin(self, connection: sqlite3.Connection, within: bool) -> bool:
         """Take the writer's lock, in the transaction that is open if it can still write; say whether it is another."""
         if connection.in_transaction:
             try:
                 connection.execute(_TOUCH)
                 return False
             except sqlite3.OperationalError as error:
-                if not error.sqlite_errorname.startswith("SQLITE_BUSY"):
+                if within or not error.sqlite_errorname.startswith("SQLITE_BUSY"):
                     raise
             connection.execute("ROLLBACK")  # whoever does not have the lock has only read
         connection.execute("BEGIN IMMEDIATE")
         connection.execute(_TOUCH)  # on a file that takes no writes the line above succeeds
-        return True
+        return not within
 
     # -- SQLite's words ----------------------------------------------------------------------------------------------
 
@@ -339,6 +351,10 @@ class SqliteStore(SqlStore):
 
     def _to_instant(self, value: Any) -> datetime:
         return datetime.fromtimestamp(value, UTC)
+
+
+def _end(is_within: bool) -> str:
+    return f"RELEASE {ENTRY}" if is_within else "COMMIT"
 
 
 def open_url(url: str | URL, is_apps_own: bool = False) -> SqliteStore | MemoryStore:

@@ -12,10 +12,11 @@ from flask_idempotency.stores import TransactionalStore
 from flask_idempotency.testing.acting import begin, claimed, lease_of, make_phase, progress_of, record_of
 from flask_idempotency.testing.given import CREATED, LEASE, MOMENT, RETENTION, LetPass, make_asked
 from flask_idempotency.testing.phase import KeyedPhases, Phases
+from flask_idempotency.testing.within import Within
 from flask_idempotency.testing.work import PATIENCE, Connect, done, enter, work, work_and_finish
 
 
-class TransactionContract(Phases):
+class TransactionContract(Phases, Within):
     """What every transactional store promises. Subclass it, give its fixtures, and pytest finds the tests.
 
     The work is done in a table ``work (name text)``, on whatever connections ``connect`` gives.
