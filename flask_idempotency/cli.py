@@ -161,15 +161,22 @@ def list_(state: str | None, limit: int) -> None:
 @commands.command("reap")
 @click.option("--batch", type=click.IntRange(min=1), default=500, show_default=True, help="Records per transaction.")
 def reap(batch: int) -> None:
-    """Delete the records that expired longer ago than IDEMPOTENCY_GRACE, a batch at a time."""
-    store, grace, total = _prepared_store(), current_state().settings.grace, 0
-    while count := store.reap(grace, batch):
-        total += count
-        click.echo(f"{total} reaped …", err=True)
-    if total:
+    """Delete what expired longer ago than IDEMPOTENCY_GRACE, and what nobody came back for, a batch at a time.
+
+    A request that nobody came back for is quarantined if it stopped behind a phase or an effect.
+    """
+    store, state = _prepared_store(), current_state()
+    expired = abandoned = quarantined = 0
+    while count := store.reap(state.settings.grace, batch):
+        expired += count
+        click.echo(f"{expired} reaped …", err=True)
+    while any(counts := state.housekeeper.reap_abandoned(batch)):
+        abandoned, quarantined = abandoned + counts[0], quarantined + counts[1]
+        click.echo(f"{expired + abandoned} reaped …", err=True)
+    if expired + abandoned:
         app = current_app._get_current_object()  # type: ignore[attr-defined]  # the documented way
-        signals.tell(signals.reaped, app, count=total)
-    click.echo(f"{total} expired records deleted.")
+        signals.tell(signals.reaped, app, count=expired + abandoned)
+    click.echo(f"{expired} expired and {abandoned} abandoned records deleted; {quarantined} quarantined.")
 
 
 @commands.command("routes")

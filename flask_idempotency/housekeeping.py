@@ -16,6 +16,7 @@ from weakref import ref
 
 from flask_idempotency import signals
 from flask_idempotency.core.checkpoint import Checkpoint
+from flask_idempotency.core.lifecycle import ABANDONED
 from flask_idempotency.core.record import Claim
 from flask_idempotency.core.reference import reference_of
 from flask_idempotency.core.snapshot import Answer, NotKept
@@ -34,9 +35,18 @@ log = logging.getLogger("flask_idempotency")
 class Housekeeper:
     """Looks after the claims of one app. Safe to call from any thread, and in every process that a fork makes."""
 
-    def __init__(self, store: Store, grace: timedelta, tell: Callable[..., None], *, enabled: bool = True) -> None:
+    def __init__(
+        self,
+        store: Store,
+        grace: timedelta,
+        retention: Callable[[], timedelta],
+        tell: Callable[..., None],
+        *,
+        enabled: bool = True,
+    ) -> None:
         self._store = store
         self._grace = grace
+        self._retention = retention  # the longest of any view
         self._tell = tell  # sends a signal with its facts
         self._enabled = enabled
         self._rounds: dict[int, _Rounds] = {}  # by process: what a parent has begun stays with the parent
@@ -108,10 +118,19 @@ class Housekeeper:
 
     def _reap(self) -> float:
         """Delete one batch; say after how many seconds to look again."""
-        count = self._store.reap(self._grace, BATCH)
-        if count:
-            self._tell(signals.reaped, count=count)
-        return REAP_AGAIN if count >= BATCH else REAP_EVERY
+        expired = self._store.reap(self._grace, BATCH)
+        reaped, quarantined = self.reap_abandoned(BATCH)
+        if expired + reaped:
+            self._tell(signals.reaped, count=expired + reaped)
+        return REAP_AGAIN if max(expired, reaped, quarantined) >= BATCH else REAP_EVERY
+
+    def reap_abandoned(self, limit: int) -> tuple[int, int]:
+        """End running records that nobody came back for; say how many were deleted, and how many quarantined."""
+        reaped, quarantined = self._store.reap_abandoned(self._retention() + self._grace, limit)
+        for each in quarantined:
+            log.critical("quarantined: %s: %s", reference_of(each), ABANDONED)
+            self._tell(signals.quarantined, reference=reference_of(each))
+        return reaped, len(quarantined)
 
 
 Act = Callable[[Housekeeper], float | None]  # a number says after how many seconds it is due again

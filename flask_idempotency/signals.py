@@ -20,7 +20,10 @@ completed = _namespace.signal(
 released = _namespace.signal("released", "A run ended with nothing to keep; the next attempt runs. With: reference.")
 taken_over = _namespace.signal("taken_over", "An attempt took a lease over that had run out. With: reference, attempt.")
 claim_lost = _namespace.signal("claim_lost", "A run came back after another had taken over. With: reference.")
-quarantined = _namespace.signal("quarantined", "A request met a record that only a person can settle. With: reference.")
+quarantined = _namespace.signal(
+    "quarantined",
+    "A request met a record that only a person can settle, or one was abandoned half-way. With: reference.",
+)
 reaped = _namespace.signal("reaped", "Expired records were deleted. With: count.")
 
 

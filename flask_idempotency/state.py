@@ -2,6 +2,7 @@
 
 import logging
 from dataclasses import dataclass, field
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from threading import Event
@@ -187,7 +188,8 @@ def make_state(
         name, wanted = database.engine.name, " or ".join(drivers)
         missing = f"the driver {wanted}: write {name}+{wanted}://... in SQLALCHEMY_DATABASE_URI"
         database = None  # its connections cannot be shared; the records have connections of their own
-    housekeeper = Housekeeper(store, settings.grace, partial(_tell_as, app), enabled=settings.housekeeping)
+    retention = partial(longest_retention, app, settings.retention)
+    housekeeper = Housekeeper(store, settings.grace, retention, partial(_tell_as, app), enabled=settings.housekeeping)
     if caller is not None and not callable(caller):
         raise ConfigError(f"caller= must be a function of the scope, not {caller!r}.")
     state = State(settings, store, scope, housekeeper, guard, database, caller, missing)
@@ -197,6 +199,18 @@ def make_state(
         if hasattr(metadata, "tables"):
             store.add_tables(metadata)
     return state
+
+
+def longest_retention(app: Flask, default: timedelta) -> timedelta:
+    """Give the longest retention that any view of the app has: a running record does not say whose it is."""
+    given = (
+        options_of(app.view_functions[rule.endpoint], method)
+        for rule in app.url_map.iter_rules()
+        if rule.endpoint in app.view_functions
+        for method in rule.methods or ()
+    )
+    chosen = [options.retention for options in given if isinstance(options, Options) and options.retention is not None]
+    return max([default, *chosen])
 
 
 def _tell_as(app: Flask, signal: NamedSignal, **facts: object) -> None:

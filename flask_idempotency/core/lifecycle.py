@@ -9,6 +9,8 @@ from enum import StrEnum
 TAKEOVERS = 5  # a request that brought down this many owners will bring down the next: a person must look
 TOO_MANY_TAKEOVERS = f"{TAKEOVERS + 1} owners in a row did not end it in their time"
 
+ABANDONED = "abandoned half-way: nobody came back for it within its retention"
+
 
 class State(StrEnum):
     """Where a record stands. Absent has no row, or one that has expired."""
@@ -31,6 +33,7 @@ class Event(StrEnum):
     RESOLVE = "resolve"
     REOPEN = "reopen"
     EXPIRE = "expire"
+    REAP = "reap"
 
 
 TRANSITIONS = {
@@ -39,7 +42,11 @@ TRANSITIONS = {
     (State.RUNNING, Event.RELEASE): State.RUNNING,  # by the owner: the lease ends; nothing is deleted
     (State.RUNNING, Event.TAKE_OVER): State.RUNNING,  # the lease passed or was ended: a new token
     (State.RUNNING, Event.COMPLETE): State.FINISHED,  # by the owner, late or not
-    (State.RUNNING, Event.QUARANTINE): State.QUARANTINED,  # too many owners died over it, or an effect is in doubt
+    (
+        State.RUNNING,
+        Event.QUARANTINE,
+    ): State.QUARANTINED,  # too many owners died, or an effect is in doubt, or half-way nobody came back
+    (State.RUNNING, Event.REAP): State.ABSENT,  # nobody has held it for its retention and grace, and nothing was done
     (State.QUARANTINED, Event.RESOLVE): State.FINISHED,  # by a person, who gives the answer
     (State.QUARANTINED, Event.REOPEN): State.RUNNING,  # by a person: the next attempt goes on
     (State.FINISHED, Event.EXPIRE): State.ABSENT,  # by the clock, whether the row was deleted or not

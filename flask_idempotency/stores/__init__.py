@@ -121,6 +121,13 @@ class Store(Protocol):
     def reap(self, grace: timedelta, limit: int = 500) -> int:
         """Delete at most *limit* finished records that expired more than *grace* ago; say how many."""
 
+    def reap_abandoned(self, age: timedelta, limit: int = 500) -> tuple[int, list[RecordId]]:
+        """End running records that nobody has held for *age*: at most *limit* that began nothing, and as many others.
+
+        One that has come to no phase or effect is deleted; a stored request is no progress, and goes with it. Any other
+        is quarantined as ``lifecycle.ABANDONED``. Says how many were deleted, and which were quarantined.
+        """
+
 
 class TransactionalStore(Store, Protocol):
     """enter · keep, undo · finish, commit, or leave. A store whose records can be part of an app's own transaction.

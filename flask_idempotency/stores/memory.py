@@ -9,7 +9,7 @@ from threading import Lock
 
 from flask_idempotency.core.checkpoint import REQUEST, Checkpoint, Kind, Progress
 from flask_idempotency.core.fingerprint import same
-from flask_idempotency.core.lifecycle import TOO_MANY_TAKEOVERS, Event, State, after, is_expired, is_poison
+from flask_idempotency.core.lifecycle import ABANDONED, TOO_MANY_TAKEOVERS, Event, State, after, is_expired, is_poison
 from flask_idempotency.core.record import Asked, Busy, Claim, Finished, Lease, Quarantined, Record, Running, Settled
 from flask_idempotency.core.reference import Reference, reference_of
 from flask_idempotency.core.scope import RecordId
@@ -201,6 +201,20 @@ class MemoryStore:
             for id_ in gone:
                 del self._rows[id_]
             return len(gone)
+
+    def reap_abandoned(self, age: timedelta, limit: int = 500) -> tuple[int, list[RecordId]]:
+        """End running records that nobody has held for *age*."""
+        with self._lock:
+            line = self._now() - age
+            left = [row for row in self._rows.values() if row.state is State.RUNNING and row.lease_until < line]
+            fresh = [row for row in left if row.point in (None, REQUEST)][:limit]
+            half_way = [row for row in left if row.point not in (None, REQUEST)][:limit]
+            for row in fresh:
+                self._move(row, Event.REAP)
+                del self._rows[row.asked.id]
+            for row in half_way:
+                self._give_up(row, ABANDONED)
+            return len(fresh), [row.asked.id for row in half_way]
 
     def _live(self, record: RecordId) -> _Row | None:
         row = self._rows.get(record)

@@ -12,9 +12,9 @@ from typing import Any, ClassVar
 from sqlalchemy import Engine, MetaData
 from sqlalchemy.pool import PoolProxiedConnection
 
-from flask_idempotency.core.checkpoint import Checkpoint, Kind, Progress
+from flask_idempotency.core.checkpoint import REQUEST, Checkpoint, Kind, Progress
 from flask_idempotency.core.fingerprint import Fingerprint, same
-from flask_idempotency.core.lifecycle import TAKEOVERS, TOO_MANY_TAKEOVERS, State
+from flask_idempotency.core.lifecycle import ABANDONED, TAKEOVERS, TOO_MANY_TAKEOVERS, State
 from flask_idempotency.core.record import (
     Asked,
     Busy,
@@ -59,6 +59,7 @@ class SqlStore(SqlDatabase):
 
     reads_first: ClassVar[bool]  # whether a claim looks before it writes, for where writing in vain is dear
     reaping: ClassVar[Sequence[str]] = ("reap",)  # the statements of it, the one that deletes records last
+    reaping_abandoned: ClassVar[Sequence[str]] = ("reap_abandoned",)
 
     def __init__(self, engine: Engine, *, is_apps_own: bool = False) -> None:
         super().__init__(engine)
@@ -299,6 +300,13 @@ class SqlStore(SqlDatabase):
     def reap(self, grace: timedelta, limit: int = 500) -> int:
         """Delete at most *limit* finished records that expired more than *grace* ago."""
         return len(self._run_all(self.reaping, {"grace": self._from_duration(grace), "limit": limit})[-1])
+
+    def reap_abandoned(self, age: timedelta, limit: int = 500) -> tuple[int, list[RecordId]]:
+        """End running records that nobody has held for *age*."""
+        values = {"age": self._from_duration(age), "limit": limit, "request": REQUEST}
+        deleted = self._run_all(self.reaping_abandoned, values)[-1]
+        left = self._run("quarantine_abandoned", **values, reason=ABANDONED)
+        return len(deleted), [RecordId(bytes(id_)) for (id_,) in left]
 
     def _try_claim(self, asked: Asked, token: bytes, lease: timedelta, first: Checkpoint | None) -> Seen:
         """Insert the record, or take it over, if nothing live is in the way; and say what was there."""

@@ -50,6 +50,7 @@ class SqliteStore(SqlStore):
     drivers = ("pysqlite",)
     reads_first = True  # one writer at a time: a replay must not queue behind it
     reaping = ("reap_checkpoints", "reap")
+    reaping_abandoned = ("reap_abandoned_requests", "reap_abandoned")
 
     def __init__(self, engine: Engine, *, is_apps_own: bool = False) -> None:
         super().__init__(engine, is_apps_own=is_apps_own)

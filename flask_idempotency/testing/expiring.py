@@ -1,11 +1,12 @@
-"""A finished record is forgotten: by the clock, and later by the reaper."""
+"""A finished record is forgotten: by the clock, and later by the reaper; and so is a running one that was abandoned."""
 
 from contextlib import suppress
 from datetime import timedelta
 
 import pytest
 
-from flask_idempotency.core.lifecycle import TAKEOVERS, State
+from flask_idempotency.core.checkpoint import REQUEST, Checkpoint, Kind
+from flask_idempotency.core.lifecycle import ABANDONED, TAKEOVERS, State
 from flask_idempotency.core.record import Busy, Settled
 from flask_idempotency.errors import ClaimLost
 from flask_idempotency.stores import Store
@@ -160,7 +161,7 @@ class Expiring:
 
         assert batches == [2, 2, 1, 0]
 
-    def test_a_running_record_is_never_reaped(self, store: Store, let_pass: LetPass) -> None:
+    def test_a_running_record_is_no_expired_one(self, store: Store, let_pass: LetPass) -> None:
         """However old it is, with an owner or without, and in a second epoch too."""
         begin(store)
         store.release(claimed(store.claim(make_asked("order-2"), LEASE)))
@@ -183,3 +184,106 @@ class Expiring:
 
         assert reaped == 0
         assert record_of(store).state is State.QUARANTINED
+
+    # -- nobody came back ----------------------------------------------------------------------------------------------
+
+    @pytest.mark.parametrize("end", ["released", "passed"])
+    def test_a_running_record_that_nobody_held_for_so_long_is_reaped(
+        self, store: Store, let_pass: LetPass, end: str
+    ) -> None:
+        """It has done nothing that a retry would not do anew; strangers must not fill the store for ever."""
+        claim = begin(store)
+        if end == "released":
+            store.release(claim)
+        else:
+            let_pass(LEASE)
+        let_pass(RETENTION + MOMENT)
+
+        reaped = store.reap_abandoned(RETENTION)
+
+        assert reaped == (1, [])
+        assert store.browse() == []
+        with pytest.raises(ClaimLost):
+            store.complete(claim, CREATED, RETENTION)
+        assert begin(store).attempt == 1
+
+    @pytest.mark.parametrize("end", ["released", "passed", "held", "taken over"])
+    @pytest.mark.parametrize("is_half_way", [False, True], ids=["fresh", "half-way"])
+    def test_a_running_record_that_was_held_since_is_not_abandoned(
+        self, store: Store, let_pass: LetPass, end: str, is_half_way: bool
+    ) -> None:
+        """However old it is: the end of its last lease counts, and not its beginning."""
+        claim = begin(store)
+        if is_half_way:
+            claim = store.checkpoint(claim, Checkpoint("placed", Kind.PHASE, 1))
+        let_pass(RETENTION * 2)
+        match end:
+            case "released":
+                store.release(claim)
+                let_pass(RETENTION - MOMENT)
+            case "held":
+                store.renew(claim, LEASE)
+            case "taken over":
+                claimed(store.claim(make_asked(), LEASE))
+                let_pass(LEASE + RETENTION - MOMENT)
+            case "passed":
+                store.renew(claim, LEASE)
+                let_pass(LEASE + RETENTION - MOMENT)
+
+        assert store.reap_abandoned(RETENTION) == (0, [])
+        assert record_of(store).state is State.RUNNING
+
+    def test_a_running_record_that_came_to_a_phase_is_quarantined_instead(
+        self, store: Store, let_pass: LetPass
+    ) -> None:
+        """Something was done: only a person can say what to make of it. It keeps its checkpoints and its old reason."""
+        claim = begin(store)
+        claim = store.checkpoint(claim, Checkpoint("placed", Kind.PHASE, 1))
+        store.note(claim, "no answer")
+        store.release(claim)
+        let_pass(RETENTION + MOMENT)
+
+        found = store.reap_abandoned(RETENTION)
+
+        assert found == (0, [make_asked().id])
+        record = record_of(store)
+        assert (record.state, record.reason) == (State.QUARANTINED, f"no answer; {ABANDONED}")
+        assert [each.name for each in store.checkpoints(make_asked().id)] == ["placed"]
+        assert store.reap_abandoned(RETENTION) == (0, [])
+
+    def test_a_stored_request_alone_is_no_progress_and_goes_with_its_record(
+        self, store: Store, let_pass: LetPass
+    ) -> None:
+        """Whoever finishes requests for their clients holds the record now and then; here nobody did."""
+        store.release(claimed(store.claim(make_asked(), LEASE, Checkpoint(REQUEST, Kind.REQUEST, 0))))
+        store.release(claimed(store.claim(make_asked("order-2"), LEASE, Checkpoint(REQUEST, Kind.REQUEST, 0))))
+        let_pass(RETENTION)
+        store.release(claimed(store.claim(make_asked("order-2"), LEASE)))
+        let_pass(MOMENT)
+
+        assert store.reap_abandoned(RETENTION) == (1, [])
+        assert store.checkpoints(make_asked().id) == []
+        assert len(store.checkpoints(make_asked("order-2").id)) == 1
+        assert begin(store).point is None
+
+    def test_a_batch_of_abandoned_records_is_no_larger_than_it_is_told(self, store: Store, let_pass: LetPass) -> None:
+        """Deleted and quarantined are counted each for itself."""
+        for n in range(3):
+            store.release(claimed(store.claim(make_asked(f"fresh-{n}"), LEASE, Checkpoint(REQUEST, Kind.REQUEST, 0))))
+        for n in range(3):
+            claim = claimed(store.claim(make_asked(f"half-way-{n}"), LEASE))
+            store.release(store.checkpoint(claim, Checkpoint("placed", Kind.PHASE, 1)))
+        let_pass(RETENTION + MOMENT)
+
+        batches = [store.reap_abandoned(RETENTION, 2) for _ in range(3)]
+
+        assert [(deleted, len(left)) for deleted, left in batches] == [(2, 2), (1, 1), (0, 0)]
+
+    def test_a_finished_or_quarantined_record_is_not_abandoned(self, store: Store, let_pass: LetPass) -> None:
+        """Nobody has to hold it."""
+        store.complete(begin(store), CREATED, RETENTION * 1000)
+        store.quarantine(claimed(store.claim(make_asked("order-2"), LEASE)), "no answer")
+        let_pass(RETENTION * 2)
+
+        assert store.reap_abandoned(RETENTION) == (0, [])
+        assert {record.state for record in store.browse()} == {State.FINISHED, State.QUARANTINED}

@@ -24,6 +24,7 @@ LEAVING = {
         Event.TAKE_OVER: State.RUNNING,
         Event.COMPLETE: State.FINISHED,
         Event.QUARANTINE: State.QUARANTINED,
+        Event.REAP: State.ABSENT,
     },
     State.QUARANTINED: {Event.RESOLVE: State.FINISHED, Event.REOPEN: State.RUNNING},
     State.FINISHED: {Event.EXPIRE: State.ABSENT},

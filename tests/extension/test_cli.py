@@ -1,6 +1,7 @@
 """`flask idempotency …`: what each command says, and the one sentence for each trouble."""
 
 import re
+from datetime import timedelta
 
 import pytest
 from flask import Flask, abort
@@ -218,18 +219,38 @@ def test_reap_deletes_what_expired_longer_ago_than_the_grace(shop, let_pass):
     code, lines = run(shop, "reap", "--batch", "2")
 
     signals.reaped.disconnect(listen)
-    assert (code, lines[-1]) == (0, "3 expired records deleted.")
+    assert (code, lines[-1]) == (0, "3 expired and 0 abandoned records deleted; 0 quarantined.")
     assert len(shop.records()) == 2
     assert heard == [(shop.app, 3)]
 
 
-def test_reap_leaves_running_records_alone(shop, let_pass):
-    shop.answer = lambda: abort(503)
-    shop.send()
-    let_pass(1e8)
+def test_reap_deletes_what_refused_strangers_have_left_behind(shop, let_pass):
+    shop.answer = lambda: abort(401)
+    for number in range(5):
+        shop.send(key=f"stranger-{number}")
+    let_pass(86400)
+    within_the_grace = run(shop, "reap")[1][-1]
+    let_pass(3601)
 
-    assert run(shop, "reap") == (0, ["0 expired records deleted."])
-    assert len(shop.records()) == 1
+    code, lines = run(shop, "reap", "--batch", "2")
+
+    assert within_the_grace == "0 expired and 0 abandoned records deleted; 0 quarantined."
+    assert (code, lines[-1]) == (0, "0 expired and 5 abandoned records deleted; 0 quarantined.")
+    assert shop.records() == []
+
+
+def test_reap_waits_as_long_as_the_longest_retention_of_any_view(make_shop, let_pass):
+    shop = make_shop(options={"retention": timedelta(days=10)})
+    shop.answer = lambda: abort(401)
+    shop.send("/plain")
+    let_pass(86400 * 9)
+    early = run(shop, "reap")[1][-1]
+    let_pass(86400 * 2)
+
+    late = run(shop, "reap")[1][-1]
+
+    assert early == "0 expired and 0 abandoned records deleted; 0 quarantined."
+    assert late == "0 expired and 1 abandoned records deleted; 0 quarantined."
 
 
 # -- routes ------------------------------------------------------------------------------------------------------------

@@ -11,7 +11,9 @@ import pytest
 
 from flask_idempotency import housekeeping, signals
 from flask_idempotency.core.fingerprint import Fingerprint
+from flask_idempotency.core.lifecycle import ABANDONED
 from flask_idempotency.core.record import Claim, Lease
+from flask_idempotency.core.reference import reference_of
 from flask_idempotency.core.scope import RecordId
 from flask_idempotency.core.snapshot import Snapshot
 from flask_idempotency.errors import ClaimLost, OutcomeUnknown, StoreUnavailable
@@ -35,7 +37,8 @@ class Told:
     def __init__(self):
         self.renewed, self.completed, self.reaped = [], [], []
         self.trouble = None
-        self.expired = 0
+        self.expired = self.abandoned = 0
+        self.half_way = []
 
     def renew(self, claim, lease):
         self.renewed.append(claim)
@@ -50,6 +53,13 @@ class Told:
         self.expired -= count
         self.reaped.append(count)
         return count
+
+    def reap_abandoned(self, age, limit):
+        self.abandoned_for = age
+        count = min(limit, self.abandoned)
+        self.abandoned -= count
+        half_way, self.half_way = self.half_way, []
+        return count, half_way
 
     def _raise(self):
         if self.trouble is not None:
@@ -69,7 +79,7 @@ def told():
 
 @pytest.fixture
 def keeper(store, told):
-    keeper = Housekeeper(store, timedelta(0), lambda signal, **facts: told.append((signal, facts)))
+    keeper = Housekeeper(store, timedelta(0), lambda: RETENTION, lambda signal, **facts: told.append((signal, facts)))
     yield keeper
     keeper.stop()
 
@@ -166,6 +176,22 @@ def test_an_answer_whose_request_was_run_again_meanwhile_is_given_up_and_told_of
     assert told == [(signals.claim_lost, {"reference": "0000-0000-0000"})]
 
 
+def test_what_nobody_came_back_for_is_reaped_and_what_was_left_half_way_is_told(
+    keeper, store, told, caplog, monkeypatch
+):
+    monkeypatch.setattr(housekeeping, "REAP_EVERY", 0.01)
+    store.abandoned, store.half_way = 3, [RecordId(bytes(32))]
+
+    keeper.start()
+
+    known = reference_of(RecordId(bytes(32)))
+    eventually(lambda: len(told) == 2, what="two signals")
+    assert told == [(signals.quarantined, {"reference": known}), (signals.reaped, {"count": 3})]
+    assert store.abandoned_for == RETENTION
+    (said,) = [each for each in caplog.records if each.levelname == "CRITICAL"]
+    assert said.message == f"quarantined: {known}: {ABANDONED}"
+
+
 def test_reaping_goes_on_batch_by_batch_and_tells_of_each(keeper, store, told, monkeypatch):
     monkeypatch.setattr(housekeeping, "REAP_EVERY", 0.01)
     monkeypatch.setattr(housekeeping, "REAP_AGAIN", 0.01)
@@ -185,7 +211,7 @@ def test_a_listener_that_raises_does_not_end_the_housekeeping(store, monkeypatch
     def fail(signal, **facts):
         raise RuntimeError("a listener failed")
 
-    keeper = Housekeeper(store, timedelta(0), fail)
+    keeper = Housekeeper(store, timedelta(0), lambda: RETENTION, fail)
     keeper.watch(claim(), LEASE)
 
     eventually(lambda: "a listener failed" in caplog.text, what="a word about it")
@@ -238,7 +264,7 @@ def test_stop_ends_the_thread_and_the_next_claim_starts_another(keeper, store):
 
 def test_the_thread_ends_after_its_app(store, monkeypatch):
     monkeypatch.setattr(housekeeping, "REAP_EVERY", 0.01)
-    keeper = Housekeeper(store, timedelta(0), lambda signal, **facts: None)
+    keeper = Housekeeper(store, timedelta(0), lambda: RETENTION, lambda signal, **facts: None)
     keeper.watch(claim(), timedelta(hours=1))
     assert threads()
 
@@ -283,7 +309,7 @@ class Talking(Told):
         sys.stdout.write(f"stored {answer.body.decode()}\\n")
 
 housekeeping.TRY_AGAIN = 3600.0
-keeper = housekeeping.Housekeeper(Talking(), timedelta(0), lambda signal, **facts: None)
+keeper = housekeeping.Housekeeper(Talking(), timedelta(0), lambda: timedelta(1), lambda signal, **facts: None)
 keeper.watch(claim(1), timedelta(hours=1))
 keeper.finish_later(claim(2), ANSWER, RETENTION)
 """
@@ -303,7 +329,7 @@ from tests.fixtures.processes import eventually
 from tests.guards.test_housekeeping import LEASE, Told, claim, threads
 
 store = Told()
-keeper = Housekeeper(store, timedelta(0), lambda signal, **facts: None)
+keeper = Housekeeper(store, timedelta(0), lambda: RETENTION, lambda signal, **facts: None)
 keeper.watch(claim(1), LEASE)
 eventually(lambda: store.renewed, what="a renewal")
 child = os.fork()

@@ -473,3 +473,20 @@ class Failover(Lease):
     expiry = transient_errors = False
     failovers = 1
     verdicts: tuple[Outcome, ...] = (Outcome.CHARGED,)
+
+
+class Reaping(Lease):
+    """Nobody comes back for a long time: a record of which nothing was done is deleted, any other goes to a person.
+
+    A world of its own, for a person settles everything, and what can be settled otherwise is to be seen too.
+    """
+
+    def clock(self, state: State) -> Steps:
+        """The reaper comes by for what nobody holds."""
+        yield from super().clock(state)
+        row = state.database.row
+        if row and not state.hanging and row.condition is Condition.RUNNING and not row.leased:
+            is_untouched = row.point is Point.START
+            does = "deletes the abandoned record" if is_untouched else "gives the abandoned record to a person"
+            left = None if is_untouched else row._replace(condition=Condition.QUARANTINED)
+            yield Step(None, f"the reaper {does}", state._replace(database=state.database._replace(row=left)))

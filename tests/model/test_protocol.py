@@ -10,8 +10,7 @@ from collections.abc import Callable, Hashable
 import pytest
 
 from tests.model.explore import Step, explore
-from tests.model.protocol import PROMISES, AtMostOnce, Failover, Lease, Query
-from tests.model.weakened import ReapsUntouched
+from tests.model.protocol import PROMISES, AtMostOnce, Failover, Lease, Query, Reaping
 from tests.model.world import OVER, Condition, Outcome, Point, State, story
 
 
@@ -33,7 +32,7 @@ WORLDS = [
     pytest.param(Failover(2), 60_756, 372_883, id="asynchronous failover"),
     pytest.param(Query(2), 9_264, 42_991, id="query"),
     pytest.param(AtMostOnce(2), 2_281, 10_255, id="at most once"),
-    pytest.param(ReapsUntouched(2), 9_717, 56_608, id="a reaper of untouched running records"),
+    pytest.param(Reaping(2), 12_038, 70_996, id="a reaper of abandoned records"),
 ]
 if os.environ.get("TEST_LONG") == "1":
     WORLDS += [

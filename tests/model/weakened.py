@@ -1,6 +1,6 @@
 """The protocol with one rule broken, as a hurried author might break it; the docstrings say what that author believed.
 
-The checker must convict every one, but for the one whose author is right.
+The checker must convict every one.
 """
 
 from collections.abc import Hashable
@@ -190,14 +190,6 @@ class ReapsFinished(Lease):
 
     def may_reap(self, row: Row) -> bool:
         return row.condition in (Condition.FINISHED, Condition.EXPIRED)
-
-
-class ReapsUntouched(Lease):
-    """A record whose lease has passed before anything was done is rubbish. This author is right."""
-
-    def may_reap(self, row: Row) -> bool:
-        untouched = row.condition is Condition.RUNNING and row.point is Point.START and not row.leased
-        return untouched or super().may_reap(row)
 
 
 class TellsLosersThatItFailed(Lease):

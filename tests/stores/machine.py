@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, MultipleResults, RuleBasedStateMachine, invariant, multiple, rule
 
 from flask_idempotency.core.checkpoint import REQUEST, Checkpoint, Kind, Progress
-from flask_idempotency.core.lifecycle import TAKEOVERS, TOO_MANY_TAKEOVERS, TRANSITIONS, Event, State
+from flask_idempotency.core.lifecycle import ABANDONED, TAKEOVERS, TOO_MANY_TAKEOVERS, TRANSITIONS, Event, State
 from flask_idempotency.core.record import Busy, Claim, Finished, Record, Running, Settled
 from flask_idempotency.core.snapshot import Answer, Snapshot
 from flask_idempotency.errors import ClaimLost
@@ -422,6 +422,30 @@ class StoreMachine(RuleBasedStateMachine):
             assert count == len(gone)
         for key in gone:
             del self.model.rows[key]
+
+    @rule(age=st.sampled_from([LEASE, RETENTION]), limit=st.integers(1, 2), clock=clocks, lost=losses)
+    def reap_abandoned(self, age: int, limit: int, clock: timedelta, lost: bool) -> None:
+        line = self.model.now - age - 0.5
+        due = {k: r for k, r in self.model.rows.items() if r.state is State.RUNNING and r.lease_until < line}
+        fresh = {key for key, row in due.items() if row.point in (None, REQUEST)}
+
+        with self.caller(clock, lost):
+            count, _ = self.store.reap_abandoned((age + 0.5) * self.world.unit, limit)
+
+        states = {KEY_OF[record.asked.id]: record.state for record in self.store.browse()}
+        gone = self.model.rows.keys() - states.keys()
+        quarantined = {key for key in due if states.get(key) is State.QUARANTINED}
+        assert gone <= fresh, "a record was reaped that is held, or has begun, or was left a moment ago"
+        assert quarantined <= due.keys() - fresh, "a record was given to a person for nothing"
+        if not lost:
+            assert count == len(gone) == min(limit, len(fresh))
+            assert len(quarantined) == min(limit, len(due) - len(fresh))
+        for key in gone:
+            self.model.rows[key].undergo(Event.REAP)
+            del self.model.rows[key]
+        for key in quarantined:
+            self.model.rows[key].undergo(Event.QUARANTINE)
+            self.model.rows[key].say(ABANDONED)
 
     @invariant()
     def every_record_is_as_foretold(self) -> None:

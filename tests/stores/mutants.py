@@ -285,6 +285,60 @@ class ReapsEverythingDue(Mutant):
     changes = (("reap", "LIMIT :limit", ""),)
 
 
+class ReapsHeld(Mutant):
+    """What began long ago goes, though somebody holds it."""
+
+    changes = (("reap_abandoned", f"AND lease_until < {NOW} - :age", ""),)
+
+
+class ReapsHalfWay(Mutant):
+    """What was done is forgotten, and done again."""
+
+    changes = (("reap_abandoned", "(point IS NULL OR point = :request)", "true"),)
+
+
+class ReapsAbandonedAtOnce(Mutant):
+    """Nobody has time to come back."""
+
+    changes = (("reap_abandoned", "- :age", ""),)
+
+
+class ReapsEverythingAbandoned(Mutant):
+    """No limit is kept."""
+
+    changes = (("reap_abandoned", "LIMIT :limit", ""),)
+
+
+class ReapLeavesRequests(Mutant):
+    """Stored requests pile up, and the completer finds them without a record."""
+
+    changes = (("reap_abandoned_requests", "WHERE record_id IN", "WHERE false AND record_id IN"),)
+
+
+class ReapsRequestsHalfWay(Mutant):
+    """The checkpoints of a run go that is quarantined later, or never."""
+
+    changes = (("reap_abandoned_requests", "(point IS NULL OR point = :request)", "true"),)
+
+
+class QuarantinesHeld(Mutant):
+    """Work is taken from an owner who is at it."""
+
+    changes = (("quarantine_abandoned", f"AND lease_until < {NOW} - :age", ""),)
+
+
+class QuarantinesWhatBeganNothing(Mutant):
+    """Strangers can call for a person as often as they like."""
+
+    changes = (("quarantine_abandoned", "point <> :request", "true"),)
+
+
+class QuarantinesAbandonedAtOnce(Mutant):
+    """Nobody has time to come back."""
+
+    changes = (("quarantine_abandoned", "- :age", ""),)
+
+
 # -- answers ---------------------------------------------------------------------------------------------------------
 
 

@@ -402,6 +402,47 @@ def test_a_reaper_reads_no_further_than_the_expired_records_go(store: PostgresSt
     assert "Index Cond: (expires_at < " in "\n".join(line for (line,) in plan)
 
 
+@pytest.mark.parametrize("point", [None, "placed"], ids=["fresh", "half-way"])
+def test_an_abandoned_record_that_a_rival_takes_over_meanwhile_is_left_alone(
+    store: PostgresStore, session: Any, let_pass: Callable[[timedelta], None], point: str | None
+):
+    claim = claimed(store.claim(make_asked(), LEASE))
+    store.release(claim if point is None else store.checkpoint(claim, Checkpoint(point, Kind.PHASE, 1)))
+    let_pass(RETENTION + MOMENT)
+    run_verb(session, "take_over", takeovers=5, **values_of_claim())
+
+    before_its_commit = store.reap_abandoned(RETENTION)
+    session.commit()
+    after_its_commit = store.reap_abandoned(RETENTION)
+
+    assert (before_its_commit, after_its_commit) == ((0, []), (0, []))
+    assert isinstance(store.claim(make_asked(), LEASE), Busy)
+
+
+@pytest.mark.parametrize("verb", ["reap_abandoned", "quarantine_abandoned"])
+def test_abandoned_records_are_found_among_the_running_ones_alone(session: Any, store: PostgresStore, verb: str):
+    session.execute("SET LOCAL enable_seqscan = off")
+    values = {"age": timedelta(1), "limit": 500, "request": "@request", "reason": ""}
+
+    plan = session.execute(f"EXPLAIN {load_statement('postgres', verb, '%(NAME)s')}", values).fetchall()
+
+    assert "idempotency_record_running" in "\n".join(line for (line,) in plan)
+
+
+def test_neither_a_renewal_nor_a_phase_nor_a_release_writes_an_index(store: PostgresStore, session: Any):
+    claim = claimed(store.claim(make_asked(), LEASE))
+    held = {"id": claim.id, "token": claim.guard.token}
+    moved = {"previous": None, "point": "placed", "idle": "30s"}
+
+    run_verb(session, "renew", **held, lease=LEASE)
+    run_verb(session, "fence_step", **held, **moved)
+    run_verb(session, "release", **held)
+
+    table = "to_regclass('idempotency_record')"
+    counts = f"SELECT pg_stat_get_xact_tuples_updated({table}), pg_stat_get_xact_tuples_hot_updated({table})"
+    assert session.execute(counts).fetchone() == (3, 3)
+
+
 def test_nobody_waits_long_for_a_row_that_somebody_holds(store: PostgresStore, session: Any):
     claim = claimed(store.claim(make_asked(), LEASE))
     session.execute("SELECT FROM idempotency_record FOR UPDATE")

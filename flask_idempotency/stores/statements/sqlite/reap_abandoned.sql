@@ -1,0 +1,10 @@
+-- Delete a few running records that nobody has held for so long and that have come to no phase or effect.
+DELETE FROM idempotency_record
+ WHERE id IN (SELECT id
+               FROM idempotency_record
+              WHERE state = 'running' AND (point IS NULL OR point = :request)
+                AND created_at < (julianday('now') - 2440587.5) * 86400.0 - :age
+                AND lease_until < (julianday('now') - 2440587.5) * 86400.0 - :age
+              ORDER BY created_at, id
+              LIMIT :limit)
+RETURNING id
