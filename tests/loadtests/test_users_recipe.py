@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from loadtests.diary import Heard, Sent, collect
 from tests.fixtures.processes import ROOT
 from tests.loadtests.flooding import flood
 
@@ -36,9 +37,20 @@ def has_shown_everything(history):
 
 
 def has_answered_twice(history):
-    """Say whether somebody was told two things."""
-    told = [{each.answer for each in those if each.outcome == "definitive"} for those in history.heard.values()]
-    return any(len(answers) > 1 for answers in told)
+    """Say whether somebody was told two things about one request; another body under its key is another request."""
+    same = {each.attempt for those in history.sent.values() for each in those if each.asks == "same"}
+    heard = [each for those in history.heard.values() for each in those if each.attempt in same]
+    told = {(each.intent, each.answer) for each in heard if each.outcome == "definitive"}
+    return len(told) > len({intent for intent, _ in told})
+
+
+@pytest.mark.parametrize(("asks", "is_second"), [("same", True), ("other body", False)])
+def test_an_answer_to_another_body_is_no_second_answer_to_wait_for(asks, is_second):
+    # The verdict counts it under another promise, so a run that ends with it is not guilty of what the tests expect.
+    sent = [Sent("intent", "first", 1.0), Sent("intent", "second", 1.0, asks=asks)]
+    heard = [Heard("intent", each.attempt, 2.0, "definitive", 201, answer=each.attempt) for each in sent]
+
+    assert has_answered_twice(collect([*sent, *heard])) is is_second
 
 
 def has_answered(history):
