@@ -131,22 +131,31 @@ def test_a_retry_goes_on_after_the_last_step_that_was_done(plain, place, left, r
 
 
 @pytest.mark.parametrize("plain", ["sessionmaker"], indirect=True)
-def test_nothing_that_a_session_opened_before_the_phase_writes_escapes_it(plain):
-    """The session has a connection of its own already, and cannot be joined to the phase: it is refused."""
+@pytest.mark.parametrize("fails", ["in the step", "behind it"])
+def test_what_a_session_opened_before_the_phase_writes_in_it_is_part_of_it(plain, fails):
+    """It has a connection of its own already; in the phase it takes part in the phase's transaction."""
     plain.engine.pool._max_overflow = 1
 
     def view():
         with plain.session() as session:
             session.scalars(select(Order)).all()
-            phase("work", lambda: (session.add(Order(note="escaped")), session.commit(), None)[-1])
+
+            def step():
+                session.add(Order(note="joined"))
+                session.commit()
+                if fails == "in the step":
+                    raise Fail
+
+            phase("work", step)
             raise Fail
 
     plain.view = view
 
     answers = [plain.send() for _ in range(3)]
 
+    is_done = fails == "behind it"
     assert {answer.status_code for answer in answers} == {500}
-    assert (plain.notes, plain.tables.checkpoints()) == ([], [])
+    assert (plain.notes, plain.tables.progress()) == ((["joined"], ["work done 1"]) if is_done else ([], []))
     assert plain.engine.pool.checkedout() == 0
 
 
