@@ -13,7 +13,7 @@ from sqlalchemy.pool import Pool, PoolProxiedConnection
 from flask_idempotency.borrowing import Borrowed
 from flask_idempotency.committing import CommitEvents
 from flask_idempotency.errors import StoreUnavailable
-from flask_idempotency.joint import Face, Joint, divert, face_of
+from flask_idempotency.joint import Face, Joint, divert, face_of, is_autocommit
 from flask_idempotency.lending import (
     OWN_LEVEL,
     Lent,
@@ -42,7 +42,7 @@ class Work:
         self._state, self._store = state, cast(TransactionalStore, state.store)
         self._engine = state.database.engine
         self._connection, self._pooled = connection, pooled
-        self.joint = Joint(self._pooled, self._keep, self._undo)
+        self.joint = Joint(self._pooled, self._keep, self._undo, self._has_begun)
         # Only SQLite's driver leaves it to the app to begin; elsewhere such a listener does something else.
         self.joint.ignores_begin = self._engine.dialect.name == "sqlite" and bool(self._engine.dispatch.begin)
         self._sessions: WeakKeyDictionary[Session, Connection] = WeakKeyDictionary()
@@ -119,6 +119,9 @@ class Work:
 
     def _undo(self) -> None:
         self._store.undo(self._pooled.driver_connection)
+
+    def _has_begun(self) -> bool:
+        return self._store.has_begun(self._pooled.driver_connection)
 
     # -- how it ends -------------------------------------------------------------------------------------------------
 
@@ -251,6 +254,13 @@ def take_connection(
     except SQLAlchemyError as error:
         log.error("store_unavailable: %s: %s", type(error).__name__, first_line(error))
         raise StoreUnavailable(retry_after=1) from error
+
+
+def is_in_autocommit(connection: Connection) -> bool:
+    """Say whether the app has chosen, for a connection or its engine, that every statement is committed at once."""
+    # create_engine(isolation_level=...) is kept nowhere else. If it is renamed, PostgreSQL's driver still knows.
+    usual = getattr(connection.dialect, "_on_connect_isolation_level", None)
+    return is_autocommit(connection.get_execution_options().get("isolation_level", usual))
 
 
 def has_changes(session: Session) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 from weakref import WeakSet
 
-from sqlalchemy import Connection, Dialect
+from sqlalchemy import Connection, Dialect, ExceptionContext, event
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import PoolProxiedConnection
 
@@ -30,8 +30,14 @@ class Joint:
     What the view commits is kept by a savepoint, but only when something comes after it that might be rolled back.
     """
 
-    def __init__(self, pooled: PoolProxiedConnection, keep: Callable[[], None], undo: Callable[[], None]) -> None:
-        self.pooled, self._keep, self._undo = pooled, keep, undo
+    def __init__(
+        self,
+        pooled: PoolProxiedConnection,
+        keep: Callable[[], None],
+        undo: Callable[[], None],
+        has_begun: Callable[[], bool],
+    ) -> None:
+        self.pooled, self._keep, self._undo, self._has_begun = pooled, keep, undo, has_begun
         self.commits = 0  # how often something was committed
         self.ignores_begin = False  # the app begins by hand, where its driver does not
         self._to_keep = False  # something was committed, and has no savepoint yet
@@ -41,6 +47,9 @@ class Joint:
         self._layers: list[Layer] = []  # what is not kept yet, in order; the savepoint before the first is the store's
         self.is_ending = False  # all that nobody has committed is undone at once
         self._refusal: str | None = None  # why nothing of this may be committed
+        self._had_begun = True  # when the last statement was sent
+        self.is_undone = False  # the database has rolled everything back by itself
+        self.is_ended = False  # the app has ended the transaction by the driver's own means
 
     @property
     def is_settled(self) -> bool:
@@ -54,6 +63,8 @@ class Joint:
 
     def act(self, face: "Face") -> None:
         """Be ready for whatever is done next through this face; it counts as written unless it is known to read."""
+        self._had_begun = self._has_begun()
+        self.is_ended |= not (self._had_begun or self.is_undone)
         if self.to_undo:
             self.to_undo = False
             self._undo()
@@ -110,6 +121,11 @@ class Joint:
             self._run(f"RELEASE SAVEPOINT {self._name(len(self._layers) - 1)}")
             merged = self._layers.pop()
             self._layers[-1].has_written |= merged.has_written
+
+    def note_failure(self) -> None:
+        """Look whether a statement that failed has ended the transaction, as a full disk does in SQLite."""
+        if self._had_begun and not self._has_begun():
+            self.is_undone = True
 
     def refuse(self, reason: str) -> NoReturn:
         """Raise WorkRefused, and commit nothing of this even if the view makes light of it."""
@@ -296,6 +312,7 @@ def divert(dialect: Dialect) -> None:
     _DIVERTED.add(dialect)
     for name, act in _SAVEPOINTS.items():
         setattr(dialect, name, _diverted(dialect, getattr(dialect, name), act))
+    event.listen(dialect, "handle_error", _note_failure)
     set_options = dialect.set_connection_execution_options
 
     def check_and_set_options(connection: Connection, options: Any) -> None:
@@ -305,6 +322,12 @@ def divert(dialect: Dialect) -> None:
         set_options(connection, options)
 
     vars(dialect)["set_connection_execution_options"] = check_and_set_options
+
+
+def _note_failure(context: ExceptionContext) -> None:
+    face = None if context.connection is None else face_of(context.connection)
+    if face is not None:
+        face.joint.note_failure()
 
 
 def _diverted(

@@ -21,18 +21,33 @@ from flask_idempotency.core.reference import reference_of
 from flask_idempotency.core.snapshot import Answer, NotKept
 from flask_idempotency.errors import (
     ClaimLost,
+    ConfigError,
     IdempotencyError,
     OutcomeUnknown,
     RequestInFlight,
     StoreUnavailable,
+    WorkRefused,
 )
 from flask_idempotency.http.reading import Reading
-from flask_idempotency.joining import Work, expire, give_back, has_changes, has_written, open_sessions, take_connection
+from flask_idempotency.joining import (
+    Work,
+    expire,
+    give_back,
+    has_changes,
+    has_written,
+    is_in_autocommit,
+    open_sessions,
+    take_connection,
+)
 from flask_idempotency.policy import Policy
 from flask_idempotency.state import State
 from flask_idempotency.stores import TransactionalStore
 from flask_idempotency.stores.database import ConnectionLost, first_line
 
+AUTOCOMMIT = (
+    "The app's connection is in AUTOCOMMIT mode, where every statement is committed before the answer is stored; drop"
+    " that isolation_level, or use guard='lease'."
+)
 WRITTEN_BEFORE = (
     "Two sessions were in use when @idempotent claimed this request, and the second had written something; a request"
     " has one transaction here, so commit or close that session before, or open it in the view."
@@ -111,6 +126,8 @@ def _enter(
     borrowed = None if outer is None else Borrowed(outer, store)
     connection, pooled = take_connection(state.database, session, borrowed)
     try:
+        if is_in_autocommit(connection):
+            raise ConfigError(AUTOCOMMIT)
         found = store.enter(pooled.driver_connection, asked, patience=patience, idle=policy.lease, within=within)
         if isinstance(found, Claim):
             return Entered(state, policy, asked, found, connection, pooled, session)
@@ -233,7 +250,8 @@ class Entered(Work):
         """Roll everything back, even what the view has committed: a failed attempt leaves nothing behind.
 
         With *commits*, what it has committed stays, without a record. Raises WorkRefused, StoreUnavailable or
-        OutcomeUnknown if that cannot be done.
+        OutcomeUnknown if that cannot be done, and ClaimLost if the view has ended the transaction by itself: then the
+        record was left to a person.
         """
         if commits and self.joint.commits:
             try:
@@ -246,17 +264,45 @@ class Entered(Work):
             self._part()
         except Exception as error:  # noqa: BLE001  # whatever a session has to say, the transaction ends here
             log.warning("a session could not be let go: %s", type(error).__name__)
-        was_there = give_back(self._pooled)
+        was_there = self._roll_back()
         signals.tell(signals.released, reference=reference_of(self.claim.id))
         if not was_there:
             raise StoreUnavailable(retry_after=1)
+
+    def _roll_back(self) -> bool:
+        """Roll back, if there is something to roll back. False: the connection was lost, and everything with it."""
+        if self._pooled.is_valid and not self.joint.is_undone:
+            try:
+                self._store.confirm(self._pooled.driver_connection, self._asked)
+            except IdempotencyError:
+                give_back(self._pooled)
+                raise
+            except Exception:  # noqa: BLE001  # a connection that cannot be rolled back is rolled back by being closed
+                self._pooled.invalidate()
+            except BaseException:
+                self._pooled.invalidate()  # stopped in the middle of something: nobody can go on from there
+                raise
+        return give_back(self._pooled)
+
+    def _part_or_roll_back(self) -> None:
+        """Let the sessions go. Raises WorkRefused, or ClaimLost if the view has ended the transaction by itself."""
+        try:
+            self._part()
+        except WorkRefused:
+            self._roll_back()
+            raise
+        if self.joint.is_ended:
+            self._store.confirm(self._pooled.driver_connection, self._asked)
 
     def _commit(self, answer: Answer | None) -> None:
         """Commit the work with its answer, or without one if there is none to keep."""
         if not self._pooled.is_valid:
             raise StoreUnavailable(retry_after=1)
         try:
-            self._part()
+            self._part_or_roll_back()
+            if self.joint.is_undone:
+                log.error("store_unavailable: the database has rolled back what the view did")
+                raise StoreUnavailable(retry_after=1)
             if self.joint.to_undo and self._has_past:
                 self._start_anew()
                 self.joint.to_undo = False
@@ -276,7 +322,7 @@ class Entered(Work):
             raise
         except Exception as error:
             # The connection was lost, or put to a use that nobody foresaw, and COMMIT was not sent.
-            self._pooled.invalidate()
+            self._roll_back()
             log.error("store_unavailable: %s before COMMIT", type(error).__name__)
             raise StoreUnavailable(retry_after=1) from error
         except BaseException:

@@ -176,6 +176,16 @@ class TransactionalStore(Store, Protocol):
         database will not commit it. Raises OutcomeUnknown if it cannot be told.
         """
 
+    def has_begun(self, connection: Any) -> bool:
+        """Say whether a transaction is open, as far as the driver knows; asked before every statement of the app."""
+
+    def confirm(self, connection: Any, asked: Asked) -> None:
+        """Make sure that the transaction is still the one that was entered, and ``undo``.
+
+        Raises ClaimLost where the app has ended it by itself, and the record was left to a person; or the driver's own
+        error if the connection was lost.
+        """
+
     def fence(
         self,
         connection: Any,

@@ -22,7 +22,6 @@ from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection
 from flask_idempotency.core.checkpoint import Checkpoint
 from flask_idempotency.core.framing import frame
 from flask_idempotency.core.record import Asked, Busy, Claim, Record, Settled, Transaction
-from flask_idempotency.core.reference import reference_of
 from flask_idempotency.core.snapshot import Answer
 from flask_idempotency.errors import (
     ClaimLost,
@@ -44,7 +43,7 @@ from flask_idempotency.stores.database import (
 )
 from flask_idempotency.stores.pipeline import Bounded, Replies, close_with, converse, open_with
 from flask_idempotency.stores.schema import Structure
-from flask_idempotency.stores.sql import ENDED_BY_STEP, ENTRY, KEPT, MAKE_TABLES, SqlStore
+from flask_idempotency.stores.sql import ENDED_BY_STEP, ENDED_BY_VIEW, ENTRY, KEPT, MAKE_TABLES, SqlStore
 
 CONNECT_TIMEOUT = 5  # seconds: a dead server must become a 503 before the client gives up
 POOL_SIZE = 15  # connections at most for each process; they are made when they are needed
@@ -61,7 +60,6 @@ _UNDO: Message = (f"ROLLBACK TO SAVEPOINT {KEPT}", {})
 # At COMMIT: of the connection, of operators and of the server itself. Whatever else the server reports there comes from
 # a deferred constraint or trigger, before the commit is written: a certain rollback.
 DOUBTFUL_STATES = ("08", "25", "3B", "53", "54", "55", "57", "58", "72", "F0", "XX")
-ENDED_BY_VIEW = "the view has ended its transaction by the driver's own means; nobody knows what of its work is there"
 ENDED_BY_APP = ("25P01", "3B001")  # there is no transaction, or another than the one that was begun
 WAITED_LONG_ENOUGH = ("55P03", "57014")  # our own bound, or the role's
 LOST_STATES = ("08", "57P", "25P03")  # connection exceptions; shutdowns and restarts; a transaction idle for too long
@@ -210,7 +208,7 @@ class PostgresStore(SqlStore):
         assert isinstance(claim.guard, Transaction), "a lease is completed, not finished"
         record, before = self._finished(claim, asked, answer, retention), [_UNDO] if undo else []
         end = _end(claim.guard.is_within)
-        if connection.pgconn.transaction_status == TransactionStatus.IDLE:
+        if not self.has_begun(connection):
             self._leave_to_a_person(asked)
             raise ClaimLost
         try:
@@ -225,7 +223,10 @@ class PostgresStore(SqlStore):
             if error.sqlstate in ENDED_BY_APP:
                 self._leave_to_a_person(asked)
                 raise ClaimLost from error
-            raise self._refused(connection, error) from error
+            refusal = self._refused(connection, error)
+            if isinstance(refusal, WorkRefused) and self.has_begun(connection):
+                self.confirm(connection, asked)  # what had failed before may belong to a transaction of the app's own
+            raise refusal from error
         if replies.warnings:
             log.error("outcome_unknown: the server gave up waiting for its standby")
             raise OutcomeUnknown(retry_after=1)
@@ -245,12 +246,23 @@ class PostgresStore(SqlStore):
             log.error("outcome_unknown: the server gave up waiting for its standby")
             raise OutcomeUnknown(retry_after=1)
 
-    def _leave_to_a_person(self, asked: Asked) -> None:
-        """Quarantine a request whose view has ended the transaction itself: nobody knows what of its work is there."""
-        claim = self.claim(asked, DOUBT_TIMEOUT)
-        if isinstance(claim, Claim):
-            self.quarantine(claim, ENDED_BY_VIEW)
-            log.critical("quarantined: %s: %s", reference_of(asked.id), ENDED_BY_VIEW)
+    def has_begun(self, connection: Connection[Any]) -> bool:
+        """Ask libpq, which was told with the last answer."""
+        return connection.pgconn.transaction_status != TransactionStatus.IDLE
+
+    def confirm(self, connection: Connection[Any], asked: Asked) -> None:
+        """Look for the savepoint that was set at first: it went with the transaction if the app has ended that."""
+        is_there = self.has_begun(connection)
+        try:
+            if is_there:
+                self.undo(connection)
+        except Error as error:
+            is_there = error.sqlstate not in ENDED_BY_APP
+            if is_there:
+                raise
+        if not is_there:
+            self._leave_to_a_person(asked)
+            raise ClaimLost
 
     def fence(
         self,

@@ -35,11 +35,13 @@ from flask_idempotency.stores.database import TRIES, Fault, Message, Row, Rows, 
 from flask_idempotency.stores.schema import OLDEST_USABLE, VERSION, Structure, add_tables, statements
 
 REPEATED = 1024  # keys remembered to be under retry: more than a process meets in a burst, 100 kB at the most
+A_WHILE = timedelta(seconds=2)  # for a claim that is quarantined at once
 TOKEN_BYTES = 16  # never reused, not even after a failover: random, and too many to meet again
 
 _INIT = "flask idempotency init"
 MAKE_TABLES = f"make the tables with: {_INIT}"
 
+ENDED_BY_VIEW = "the view has ended its transaction by the driver's own means; nobody knows what of its work is there"
 ENDED_BY_STEP = "A step must not end its transaction by the driver's own means: the phase commits, with its checkpoint."
 
 ENTRY, KEPT = "idempotency_entry", "idempotency_kept"  # savepoints: where we came in, and what the app has committed
@@ -371,6 +373,13 @@ class SqlStore(SqlDatabase):
                 return claim(record.attempt, replaces=True)
         self._remember(asked.id)
         return Settled(record)
+
+    def _leave_to_a_person(self, asked: Asked) -> None:
+        """Quarantine a request whose view has ended the transaction itself: nobody knows what of its work is there."""
+        claim = self.claim(asked, A_WHILE)
+        if isinstance(claim, Claim):
+            self.quarantine(claim, ENDED_BY_VIEW)
+            log.critical("quarantined: %s: %s", reference_of(asked.id), ENDED_BY_VIEW)
 
     def _finished(self, claim: Claim, asked: Asked, answer: Answer, retention: timedelta) -> Message:
         """Give the statement that adds a finished record, and its values."""

@@ -170,10 +170,10 @@ class SqliteStore(SqlStore):
         """Insert and commit, if the transaction is still the one that was entered."""
         statement, values = self._finished(claim, asked, answer, retention)
         with self._committing(connection):
-            if undo:
-                self.undo(connection)
-            # A full disk may have ended the transaction behind the view's back, and the savepoint with it.
-            connection.execute(f"RELEASE {KEPT}")
+            with self._entered(connection, asked):
+                if undo:
+                    self.undo(connection)
+                connection.execute(f"RELEASE {KEPT}")
             if not connection.execute(statement, values).fetchall():
                 raise ClaimLost
             assert isinstance(claim.guard, Transaction), "a lease is completed, not finished"
@@ -190,6 +190,28 @@ class SqliteStore(SqlStore):
                 self.undo(connection)
             connection.execute(f"RELEASE {KEPT}")
             connection.execute(_end(within))
+
+    def has_begun(self, connection: sqlite3.Connection) -> bool:
+        """Ask the driver."""
+        return connection.in_transaction
+
+    def confirm(self, connection: sqlite3.Connection, asked: Asked) -> None:
+        """Look for the savepoint that was set at first: it went with the transaction if the app has ended that."""
+        with self._entered(connection, asked):
+            self.undo(connection)
+
+    @contextmanager
+    def _entered(self, connection: sqlite3.Connection, asked: Asked) -> Iterator[None]:
+        """Leave the record to a person, and raise ClaimLost, if the savepoint of ``enter`` is not there any more."""
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            if "no such savepoint" not in str(error):
+                raise
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")  # one that the driver began afterwards, and nobody else could write
+            self._leave_to_a_person(asked)
+            raise ClaimLost from error
 
     @contextmanager
     def _committing(self, connection: sqlite3.Connection) -> Iterator[None]:

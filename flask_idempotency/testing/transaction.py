@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from flask_idempotency.core.record import Busy, Claim, Finished, Settled, Transaction
+from flask_idempotency.core.record import Busy, Claim, Finished, Quarantined, Settled, Transaction
 from flask_idempotency.core.snapshot import Answer, NotKept, Snapshot
 from flask_idempotency.errors import CheckpointUnknown, ClaimLost
 from flask_idempotency.stores import TransactionalStore
@@ -297,6 +297,52 @@ class TransactionContract(Phases, Within):
 
         assert record_of(store).point is None
         assert progress_of(store) == []
+
+    # -- giving up ---------------------------------------------------------------------------------------------------
+
+    def test_a_transaction_that_is_confirmed_can_still_be_finished(
+        self, store: TransactionalStore, connect: Connect
+    ) -> None:
+        """With what was kept in it."""
+        connection = connect()
+        claim = claimed(enter(store, connection))
+        work(connection, "kept")
+        store.keep(connection)
+        work(connection, "undone")
+
+        store.confirm(connection, make_asked())
+        has_begun = store.has_begun(connection)
+        store.finish(connection, claim, make_asked(), CREATED, RETENTION)
+
+        assert has_begun
+        assert not store.has_begun(connection)
+        assert done(connect()) == ["kept"]
+
+    @pytest.mark.parametrize("goes_on", [False, True], ids=["and stops", "and goes on"])
+    @pytest.mark.parametrize("end", ["finish", "confirm"])
+    def test_a_transaction_that_the_app_has_ended_by_itself_is_left_to_a_person(
+        self, store: TransactionalStore, connect: Connect, end: str, *, goes_on: bool
+    ) -> None:
+        """Nobody knows what of its work is there, and nobody runs it again."""
+        connection = connect()
+        claim = claimed(enter(store, connection))
+        work(connection, "before")
+        connection.commit()
+        if goes_on:
+            work(connection, "in vain")
+        ends = {
+            "finish": lambda: store.finish(connection, claim, make_asked(), CREATED, RETENTION, undo=goes_on),
+            "confirm": lambda: store.confirm(connection, make_asked()),
+        }
+
+        with pytest.raises(ClaimLost):
+            ends[end]()
+        connection.rollback()
+        found = enter(store, connect())
+
+        assert isinstance(found, Settled)
+        assert isinstance(found.record.condition, Quarantined)
+        assert done(connect()) == ["before"]
 
     # -- after a doubt -----------------------------------------------------------------------------------------------
 

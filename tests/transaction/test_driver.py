@@ -1,9 +1,12 @@
 """Work on the driver's own connection and cursors is part of the request's transaction, as the session's is."""
 
+from contextlib import suppress
+
 import pytest
 from psycopg import sql
 from psycopg.rows import dict_row
-from sqlalchemy import event
+from sqlalchemy import event, text
+from sqlalchemy.exc import SQLAlchemyError
 
 
 def writes_raw(shop, note):
@@ -45,6 +48,9 @@ def test_work_on_the_driver_s_own_connection_ends_as_the_session_ends_it(shop, a
     assert shop.notes == left
 
 
+# -- a transaction that the view ends by itself ------------------------------------------------------------------------
+
+
 def commits(driver, session):
     driver.commit()
 
@@ -52,6 +58,30 @@ def commits(driver, session):
 def commits_and_goes_on(driver, session):
     driver.commit()
     driver.execute("SELECT 1")
+
+
+def commits_and_writes_on(driver, session):
+    driver.commit()
+    driver.execute("INSERT INTO orders (note) VALUES ('lost')")
+
+
+def commits_by_text(driver, session):
+    session.execute(text("COMMIT"))
+
+
+def commits_by_text_and_writes_on(driver, session):
+    session.execute(text("COMMIT"))
+    with suppress(SQLAlchemyError):
+        session.execute(text("INSERT INTO orders (note) VALUES ('lost')"))
+        session.commit()
+        session.execute(text("SELECT 1"))
+
+
+def commits_by_text_and_commits_the_rest(driver, session):
+    session.execute(text("COMMIT"))
+    with suppress(SQLAlchemyError):
+        session.execute(text("INSERT INTO orders (note) VALUES ('lost')"))
+        session.commit()
 
 
 def rolls_all_back(driver, session):
@@ -64,28 +94,124 @@ def rolls_all_back_and_commits(driver, session):
     session.commit()
 
 
-ENDS = [commits, commits_and_goes_on, rolls_all_back, rolls_all_back_and_commits]
+def runs_a_script(driver, session):
+    driver.executescript("SELECT 1")
 
 
-@pytest.mark.parametrize("end", ENDS, ids=lambda end: end.__name__)
-def test_a_transaction_that_a_view_ends_by_the_driver_s_own_means_is_left_to_a_person(make_postgres_shop, caplog, end):
-    shop, runs = make_postgres_shop(), []
-    shop.begin()
+def leaves_transactions_to_the_database(driver, session):
+    driver.isolation_level = None
+
+
+ENDS = [
+    commits,
+    commits_and_goes_on,
+    commits_and_writes_on,
+    commits_by_text,
+    commits_by_text_and_writes_on,
+    commits_by_text_and_commits_the_rest,
+    rolls_all_back,
+    rolls_all_back_and_commits,
+]
+ENDS_ON_SQLITE = [runs_a_script, leaves_transactions_to_the_database]
+UNDONE = [rolls_all_back, rolls_all_back_and_commits]
+
+
+def crash():
+    raise LookupError("the view failed")
+
+
+ANSWERS = {"kept": lambda: ("made", 201), "not kept": lambda: ("no", 500), "an exception": crash}
+answers = pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS)
+
+
+def check_that_a_person_is_asked(shop, end, answer, caplog):
+    runs = []
 
     def view():
         runs.append("ran")
         writes_raw(shop, "raw")
         end(shop.db.session.connection().connection.driver_connection, shop.db.session)
+        return answer()
+
+    shop.serve(view)
+
+    got = [shop.send() for _ in range(2)]
+
+    assert [(each.status_code, each.json["code"]) for each in got] == [(409, "quarantined")] * 2
+    assert (runs, shop.notes) == (["ran"], [] if end in UNDONE else ["raw"])
+    assert "nobody knows what of its work is there" in caplog.text
+    assert shop.engine.pool.checkedout() == 0
+
+
+@answers
+@pytest.mark.parametrize("end", ENDS, ids=lambda end: end.__name__)
+def test_a_transaction_that_a_view_ends_by_the_driver_s_own_means_is_left_to_a_person(shop, caplog, end, answer):
+    check_that_a_person_is_asked(shop, end, answer, caplog)
+
+
+@answers
+@pytest.mark.parametrize("end", ENDS_ON_SQLITE, ids=lambda end: end.__name__)
+def test_a_transaction_that_sqlite_s_driver_commits_by_the_way_is_left_to_a_person(
+    make_sqlite_shop, caplog, end, answer
+):
+    shop = make_sqlite_shop()
+    shop.begin()
+    check_that_a_person_is_asked(shop, end, answer, caplog)
+
+
+# -- a transaction that SQLite rolls back by itself --------------------------------------------------------------------
+
+
+def fills_the_disk(shop):
+    pages = shop.db.session.scalar(text("PRAGMA page_count"))
+    shop.db.session.execute(text(f"PRAGMA max_page_count = {pages + 1}"))
+    shop.db.session.add(shop.db.Order(note="large" * 100_000))
+    shop.db.session.flush()
+
+
+def meets_a_conflict_that_rolls_back(shop):
+    shop.db.session.execute(text("INSERT OR ROLLBACK INTO \"user\" (id, name, visits) VALUES (1, 'another', 0)"))
+
+
+@pytest.mark.parametrize("is_caught", [False, True], ids=["raised", "caught"])
+@pytest.mark.parametrize("end", [fills_the_disk, meets_a_conflict_that_rolls_back], ids=lambda end: end.__name__)
+def test_a_transaction_that_sqlite_rolls_back_by_itself_leaves_nothing_and_needs_no_person(
+    make_sqlite_shop, end, is_caught
+):
+    shop = make_sqlite_shop()
+    shop.begin()
+    ends = [end]
+
+    def view():
+        shop.db.session.add(shop.db.Order(note="one"))
+        shop.db.session.commit()
+        try:
+            ends.pop()(shop) if ends else None
+        except SQLAlchemyError:
+            if not is_caught:
+                raise
         return "made", 201
 
     shop.serve(view)
 
-    answers = [shop.send() for _ in range(2)]
+    first, left = shop.send(), (shop.notes, shop.records)
+    shop.engine.dispose()  # there is room on the disk again
+    second = shop.send()
 
-    assert [(answer.status_code, answer.json["code"]) for answer in answers] == [(409, "quarantined")] * 2
-    assert (runs, shop.notes) == (["ran"], ["raw"] if end in (commits, commits_and_goes_on) else [])
-    assert "nobody knows what of its work is there" in caplog.text
-    assert shop.engine.pool.checkedout() == 0
+    assert (first.status_code, left) == (503 if is_caught else 500, ([], 0))
+    assert (second.status_code, shop.notes, shop.records) == (201, ["one"], 1)
+
+
+def test_a_transaction_that_was_committed_before_sqlite_rolled_back_is_left_to_a_person(make_sqlite_shop, caplog):
+    shop = make_sqlite_shop()
+    shop.begin()
+
+    def ends_in_both_ways(_, session):
+        session.execute(text("COMMIT"))
+        with suppress(SQLAlchemyError):
+            meets_a_conflict_that_rolls_back(shop)
+
+    check_that_a_person_is_asked(shop, ends_in_both_ways, ANSWERS["kept"], caplog)
 
 
 # -- cursors -----------------------------------------------------------------------------------------------------------

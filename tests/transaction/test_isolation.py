@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import make_url, text
 
 from flask_idempotency import idempotent
-from flask_idempotency.errors import ConfigError
+from flask_idempotency.errors import ConfigError, WorkRefused
 from flask_idempotency.stores import postgres
 from flask_idempotency.stores.pipeline import converse
 from tests.apps.shop import Gate
@@ -290,8 +290,9 @@ def test_two_different_requests_that_contradict_each_other_are_not_both_committe
 # -- AUTOCOMMIT --------------------------------------------------------------------------------------------------------
 
 
-def test_an_engine_that_commits_every_statement_is_refused_before_the_view_runs(make_postgres_shop):
-    shop = make_postgres_shop(engine={"isolation_level": "AUTOCOMMIT"})
+@pytest.mark.parametrize("options", [{}, {"execution_options": {"isolation_level": "AUTOCOMMIT"}}], ids=["", "option"])
+def test_an_engine_that_commits_every_statement_is_refused_before_the_view_runs(make_shop, options):
+    shop = make_shop(engine=options or {"isolation_level": "AUTOCOMMIT"})
     shop.begin()
     shop.serve(lambda: count_visit_and_order(shop))
     shop.app.testing = True
@@ -312,6 +313,81 @@ def test_an_engine_that_commits_every_statement_will_do_for_the_lease_guard(make
 
     assert (first.status_code, second.status_code) == (201, 201)
     assert shop.notes == ["Ada"]
+
+
+def chooses_it_for_its_connection(shop):
+    shop.db.session.connection(execution_options={"isolation_level": "AUTOCOMMIT"})
+    return shop.db.session()
+
+
+def chooses_it_on_the_connection(shop):
+    connection = shop.db.session.connection()
+    shop.db.session.commit()
+    connection.execution_options(isolation_level="AUTOCOMMIT")
+    return shop.db.session()
+
+
+def chooses_it_for_a_second_session(shop):
+    other = shop.db.session.session_factory()
+    other.connection(execution_options={"isolation_level": "autocommit"})
+    return other
+
+
+def binds_a_second_session_to_an_engine_that_has_it(shop):
+    engine = shop.db.engine.execution_options(isolation_level="AUTOCOMMIT")
+    other = shop.db.session.session_factory()
+    other.connection(bind_arguments={"bind": engine})
+    return other
+
+
+CHOICES = [
+    chooses_it_for_its_connection,
+    chooses_it_on_the_connection,
+    chooses_it_for_a_second_session,
+    binds_a_second_session_to_an_engine_that_has_it,
+]
+
+
+@pytest.mark.parametrize("is_caught", [False, True], ids=["raised", "caught"])
+@pytest.mark.parametrize("choose", CHOICES, ids=lambda choose: choose.__name__)
+def test_a_session_that_chooses_to_commit_every_statement_is_refused_before_anything_is_written(
+    shop, choose, is_caught, caplog
+):
+    def view():
+        try:
+            session = choose(shop)
+            session.add(shop.db.Order(note="one"))
+            session.commit()
+        except WorkRefused:
+            if not is_caught:
+                raise
+        return "made", 201
+
+    shop.serve(view)
+
+    answers = [shop.send() for _ in range(2)]
+
+    assert [answer.status_code for answer in answers] == [500, 500]
+    assert (shop.notes, shop.records) == ([], 0)
+    assert "guard='lease'" in caplog.text
+    assert shop.engine.pool.checkedout() == 0
+
+
+def test_a_session_that_commits_every_statement_since_before_the_claim_is_refused(make_shop, caplog):
+    shop = make_shop()
+
+    @shop.app.before_request
+    def choose():
+        chooses_it_for_its_connection(shop)
+
+    shop.begin()
+    shop.serve(lambda: count_visit_and_order(shop))
+
+    answers = [shop.send() for _ in range(2)]
+
+    assert [answer.status_code for answer in answers] == [500, 500]
+    assert (shop.notes, shop.records) == ([], 0)
+    assert "AUTOCOMMIT" in caplog.text
 
 
 # -- what the role has set ---------------------------------------------------------------------------------------------
