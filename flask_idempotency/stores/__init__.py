@@ -242,7 +242,7 @@ class TransactionalStore(Store, Protocol):
         """
 
     def look_again(self, asked: Asked) -> Record | None:
-        """Wait for a transaction whose end is in doubt, and read what it left.
+        """Wait for a transaction whose end is in doubt, and read what it left, once that is as durable as any commit.
 
         Raises OutcomeUnknown if it takes too long.
         """

@@ -41,6 +41,10 @@ Written = tuple[Numbered, list[bytes | None], list[int], list[int]]  # a stateme
 Steps = Generator[Wait, Ready, list[PGresult]]
 
 
+class Silent(OperationalError):
+    """The server did not answer in time."""
+
+
 @dataclass(frozen=True, slots=True)
 class Replies:
     """What the server said to each statement, and of what it warned. Read them before anybody else is let at it."""
@@ -295,7 +299,7 @@ def _bounded(steps: Generator[Any, Any, Any], seconds: float) -> Generator[Any, 
         while True:
             ready = yield wanted
             if not ready and monotonic() > deadline:
-                raise OperationalError(f"the server was silent for {seconds:g} s")
+                raise Silent(f"the server was silent for {seconds:g} s")
             wanted = steps.send(ready)
     except StopIteration as end:
         return end.value

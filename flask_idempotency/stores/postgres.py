@@ -41,7 +41,7 @@ from flask_idempotency.stores.database import (
     first_line,
     log,
 )
-from flask_idempotency.stores.pipeline import Bounded, Replies, close_with, converse, open_with
+from flask_idempotency.stores.pipeline import Bounded, Replies, Silent, close_with, converse, open_with
 from flask_idempotency.stores.schema import Structure
 from flask_idempotency.stores.sql import ENDED_BY_STEP, ENDED_BY_VIEW, ENTRY, KEPT, MAKE_TABLES, SqlStore
 
@@ -344,7 +344,10 @@ class PostgresStore(SqlStore):
         return self._thrown_back(error) is not None or self._fault(error) is Fault.LOST
 
     def look_again(self, asked: Asked) -> Record | None:
-        """Take the same locks in the same order: whoever has them knows that the one in doubt has ended."""
+        """Take the same locks in the same order: whoever has them knows that the one in doubt has ended.
+
+        What is found counts once the standby has it too, if there is one that commits wait for.
+        """
         request, record = _locks(asked)
         messages: list[Message] = [
             ("BEGIN", {}),
@@ -352,10 +355,21 @@ class PostgresStore(SqlStore):
             (self._statement("wait"), {"lock": request}),
             (self._statement("wait"), {"lock": record}),
             (self._statement("find"), {"id": asked.id}),
-            ("ROLLBACK", {}),
+            (self._statement("confirm"), {"id": asked.id}),
+            ("COMMIT", {}),
         ]
+
+        def look(connection: PoolProxiedConnection) -> Rows:
+            try:
+                replies = converse(driver_of(connection), messages)
+            except Silent as error:
+                raise StoreUnavailable(retry_after=1) from error  # to ask again would be to wait as long again
+            if replies.warnings:
+                raise StoreUnavailable(retry_after=1)
+            return replies.rows(-3)
+
         try:
-            rows = self._with_connection(lambda connection: converse(driver_of(connection), messages).rows(-2))
+            rows = self._with_connection(look)
         except StoreUnavailable as error:
             raise OutcomeUnknown(retry_after=error.retry_after) from error
         return next((self._record(row) for row in rows), None)

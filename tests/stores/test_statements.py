@@ -19,6 +19,7 @@ LOCKS = {
     "wait",
     "bound_wait",
     "free_wait",
+    "confirm",
 }  # one writer at a time needs none
 
 

@@ -339,7 +339,7 @@ def cancel_the_wait(server: PostgresServer) -> None:
     server._run(f"SELECT pg_cancel_backend({pid})")
 
 
-def test_a_commit_that_gave_up_waiting_for_its_standby_is_looked_for_before_it_is_a_success(
+def test_a_commit_that_gave_up_waiting_for_its_standby_is_a_success_once_the_standby_has_it(
     mortal, mortal_books, ghost, monkeypatch
 ):
     with opened(mortal_books.url) as shop:
@@ -349,7 +349,8 @@ def test_a_commit_that_gave_up_waiting_for_its_standby_is_looked_for_before_it_i
 
         with meanwhile(lambda: shop.order(KEY)) as given:
             cancel_the_wait(mortal)
-        ghost(False)
+            eventually(lambda: looks and waiting_for_ghost(mortal), what="a look that waits for the standby too")
+            ghost(False)
 
         assert looks == ["began", "found"]
         assert is_first(given[0])
@@ -357,6 +358,31 @@ def test_a_commit_that_gave_up_waiting_for_its_standby_is_looked_for_before_it_i
         again = shop.order(KEY)
         assert is_replay(again)
         assert again.data == given[0].data
+
+
+@pytest.mark.parametrize("how", ["the look waits too long", "the look gives up waiting too"])
+def test_a_commit_that_gave_up_waiting_for_its_standby_is_unknown_until_the_standby_has_it(
+    mortal, mortal_books, ghost, monkeypatch, how
+):
+    is_silent = how == "the look waits too long"
+    with opened(mortal_books.url) as shop:
+        shop.order("warm")
+        looks = do_before_looking(
+            shop, lambda: is_silent and monkeypatch.setattr(pipeline, "ANSWER_TIMEOUT", 0.5), monkeypatch
+        )
+        ghost(True)
+
+        with meanwhile(lambda: shop.order(KEY)) as given:
+            cancel_the_wait(mortal)
+            if not is_silent:
+                eventually(lambda: looks and waiting_for_ghost(mortal), what="a look that waits for the standby too")
+                cancel_the_wait(mortal)
+        ghost(False)
+
+        assert looks == ["began"]
+        assert refusal(given[0]) == UNKNOWN
+        assert is_replay(eventually(lambda: done if (done := shop.order(KEY)).status_code == 201 else None))
+        assert mortal_books.of(KEY) == ONE
 
 
 def test_a_commit_that_gave_up_waiting_and_cannot_be_looked_for_is_unknown(mortal, mortal_books, ghost, monkeypatch):
