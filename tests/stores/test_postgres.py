@@ -429,6 +429,15 @@ def test_abandoned_records_are_found_among_the_running_ones_alone(session: Any, 
     assert "idempotency_record_running" in "\n".join(line for (line,) in plan)
 
 
+@pytest.mark.parametrize("verb", ["fence_step", "release", "give_up"])
+def test_an_owner_finds_its_record_by_the_key_though_few_are_running(session: Any, store: PostgresStore, verb: str):
+    values = {"id": bytes(32), "token": bytes(16), "previous": None, "point": "placed", "idle": "30s", "reason": ""}
+
+    plan = session.execute(f"EXPLAIN {load_statement('postgres', verb, '%(NAME)s')}", values).fetchall()
+
+    assert "idempotency_record_running" not in "\n".join(line for (line,) in plan)
+
+
 def test_neither_a_renewal_nor_a_phase_nor_a_release_writes_an_index(store: PostgresStore, session: Any):
     claim = claimed(store.claim(make_asked(), LEASE))
     held = {"id": claim.id, "token": claim.guard.token}

@@ -4,7 +4,7 @@ UPDATE idempotency_record
    SET state = 'quarantined', reason = coalesce(reason || '; ', '') || :reason
  WHERE id = ANY (ARRAY(SELECT id
                          FROM idempotency_record
-                        WHERE state = 'running' AND point <> :request
+                        WHERE state = 'running' AND expires_at IS NULL AND point <> :request
                           AND created_at < statement_timestamp() - :age
                           AND lease_until < statement_timestamp() - :age
                         ORDER BY created_at

@@ -4,7 +4,7 @@ WITH gone AS (
     DELETE FROM idempotency_record
      WHERE id = ANY (ARRAY(SELECT id
                              FROM idempotency_record
-                            WHERE state = 'running' AND (point IS NULL OR point = :request)
+                            WHERE state = 'running' AND expires_at IS NULL AND (point IS NULL OR point = :request)
                               AND created_at < statement_timestamp() - :age
                               AND lease_until < statement_timestamp() - :age
                             ORDER BY created_at
