@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 from sqlalchemy import event
-from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
+from sqlalchemy.pool import ConnectionPoolEntry, Pool, QueuePool
 
 # The published contract suite asserts like a test and shall explain itself like one, whoever imports it first.
 pytest.register_assert_rewrite("flask_idempotency.testing", "tests.stores.machine", "tests.stores.worlds")
@@ -85,10 +85,10 @@ def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return str(request.getfixturevalue("postgres_url"))
 
 
-_USED_POOLS: set[QueuePool] = set()
+_USED_POOLS: set[Pool] = set()
 
 
-@event.listens_for(QueuePool, "connect")
+@event.listens_for(Pool, "connect")
 def _note_pool(connection: object, entry: ConnectionPoolEntry) -> None:
     if isinstance(connection, sqlite3.Connection):
         _USED_POOLS.add(entry._ConnectionRecord__pool)  # type: ignore[attr-defined]  # there is no public way to it
@@ -100,7 +100,7 @@ def no_file_left_open() -> Iterator[None]:
     _USED_POOLS.clear()
     yield
     for pool in _USED_POOLS:
-        if not pool.checkedout():
+        if not isinstance(pool, QueuePool) or not pool.checkedout():
             pool.dispose()
     _USED_POOLS.clear()
 
