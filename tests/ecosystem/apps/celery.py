@@ -46,7 +46,8 @@ class Tasks(Shop):
         with self.celery.connection_for_read() as connection:
             waiting = connection.SimpleQueue(self.celery.conf.task_default_queue).qsize()
         if waiting:
-            with start_worker(self.celery, pool="solo", perform_ping_check=False):
+            # The level that the root logger has anyway: the worker sets it, and leaves it.
+            with start_worker(self.celery, pool="solo", perform_ping_check=False, loglevel="WARNING"):
                 eventually(lambda: len(self.seen) >= waiting, what="the tasks")
 
 
