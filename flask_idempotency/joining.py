@@ -1,11 +1,12 @@
 """How an app's sessions take part in a transaction of ours: they work as ever, but its end is not theirs to choose."""
 
 import logging
+import re
 from collections.abc import Callable
 from typing import Any, cast
 from weakref import WeakKeyDictionary
 
-from sqlalchemy import Column, Connection, Engine
+from sqlalchemy import Column, Connection, Engine, TextClause
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import Pool, PoolProxiedConnection
@@ -31,6 +32,8 @@ OTHER_OPTIONS = (
     "A session of this request uses the app's engine with other execution options than before, and both are one"
     " transaction here; keep to one set of options in a protected view, or use guard='lease'."
 )
+
+_QUERY = re.compile(r"\s*(SELECT|SHOW|VALUES|TABLE|EXPLAIN)\b", re.IGNORECASE)
 
 log = logging.getLogger("flask_idempotency")
 
@@ -174,7 +177,15 @@ class Joining:
         """Run a statement; where there is work, say before whether it only reads, as after every commit."""
         work, session = self.idempotency_work or cast(Work | None, current_work()), cast(Session, self)
         statement = args[0] if args else None
-        if work is None or not getattr(statement, "is_select", False):
+        if work is None:
+            return run(*args, **options)
+        if isinstance(statement, TextClause) and _QUERY.match(statement.text) and not has_changes(session):
+            work.joint.is_query = True
+            try:
+                return run(*args, **options)
+            finally:
+                work.joint.is_query = False
+        if not getattr(statement, "is_select", False):
             return run(*args, **options)
         if has_changes(session):  # which it would flush before
             return run(*args, **options)

@@ -43,6 +43,7 @@ class Joint:
         self._to_keep = False  # something was committed, and has no savepoint yet
         self.to_undo = False  # something was rolled back, and is not undone yet
         self.is_reading = False  # the statements from here on only read
+        self.is_query = False  # they are a SELECT in text, which may call a function that writes but hardly does
         self.is_refreshing = False  # an object is read again: if that fails the request does, and needs no savepoint
         self._layers: list[Layer] = []  # what is not kept yet, in order; the savepoint before the first is the store's
         self.is_ending = False  # all that nobody has committed is undone at once
@@ -55,6 +56,11 @@ class Joint:
     def is_settled(self) -> bool:
         """Whether nothing was written, or undone, that was not committed."""
         return not (self.to_undo or any(layer.is_open and layer.has_written for layer in self._layers))
+
+    @property
+    def may_leave_changes(self) -> bool:
+        """Whether something may have been written that nobody has committed or rolled back."""
+        return any(layer.is_open and layer.may_have_changed for layer in self._layers)
 
     def begin(self, face: "Face") -> None:
         """Note that something was written through this face before the claim."""
@@ -83,6 +89,7 @@ class Joint:
             top = Layer(face, face.depth)
             self._layers.append(top)
         top.has_written |= not self.is_reading
+        top.may_have_changed |= not (self.is_reading or self.is_query)
         face.depth_at_work = face.depth
 
     def commit(self, face: "Face") -> None:
@@ -121,6 +128,7 @@ class Joint:
             self._run(f"RELEASE SAVEPOINT {self._name(len(self._layers) - 1)}")
             merged = self._layers.pop()
             self._layers[-1].has_written |= merged.has_written
+            self._layers[-1].may_have_changed |= merged.may_have_changed
 
     def note_failure(self) -> None:
         """Look whether a statement that failed has ended the transaction, as a full disk does in SQLite."""
@@ -187,6 +195,7 @@ class Layer:
 
     def __init__(self, owner: "Face | None", depth: int, *, has_written: bool = False) -> None:
         self.owner, self.depth, self.has_written = owner, depth, has_written
+        self.may_have_changed = False  # has_written, and not by what is very likely a query
 
     @property
     def is_open(self) -> bool:

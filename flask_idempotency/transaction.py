@@ -9,6 +9,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import cast
 
+from flask import request
 from sqlalchemy import Connection
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import PoolProxiedConnection
@@ -51,6 +52,12 @@ AUTOCOMMIT = (
 WRITTEN_BEFORE = (
     "Two sessions were in use when @idempotent claimed this request, and the second had written something; a request"
     " has one transaction here, so commit or close that session before, or open it in the view."
+)
+
+FIRST_ERROR = 400  # from here on an answer promises no row, and what was not committed is taken back, as without a key
+LEFT = (
+    "{endpoint} answered {status} with changes that were written and not committed, and would be lost: commit them in"
+    " the view or in an after_request hook, for teardown is too late, or roll them back."
 )
 
 log = logging.getLogger("flask_idempotency")
@@ -246,6 +253,14 @@ class Entered(Work):
             signals.completed, reference=known, status=answer.status, body_kept=not isinstance(answer, NotKept)
         )
 
+    def _what_is_left(self, answer: Answer | None) -> WorkRefused | None:
+        """Give what to raise if something was written that nobody has committed. Most can tell without asking."""
+        if answer is None or answer.status >= FIRST_ERROR or not self.joint.may_leave_changes:
+            return None
+        if not self._store.has_unkept(self._pooled.driver_connection):
+            return None
+        return WorkRefused(LEFT.format(endpoint=request.endpoint, status=answer.status))
+
     def release(self, *, commits: bool = False) -> None:
         """Roll everything back, even what the view has committed: a failed attempt leaves nothing behind.
 
@@ -299,7 +314,10 @@ class Entered(Work):
         if not self._pooled.is_valid:
             raise StoreUnavailable(retry_after=1)
         try:
+            left = self._what_is_left(answer)
             self._part_or_roll_back()
+            if left is not None:
+                raise left
             if self.joint.is_undone:
                 log.error("store_unavailable: the database has rolled back what the view did")
                 raise StoreUnavailable(retry_after=1)

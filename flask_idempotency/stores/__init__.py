@@ -226,6 +226,12 @@ class TransactionalStore(Store, Protocol):
         Raises StoreUnavailable if the connection is dead.
         """
 
+    def has_unkept(self, connection: Any) -> bool:
+        """Say whether something was written since the last ``keep`` or ``undo``, or since ``enter``.
+
+        Raises StoreUnavailable if the connection is dead.
+        """
+
     def let_go(self, connection: Any) -> bool:
         """Roll back what the app has begun on this connection; say whether it had written something.
 

@@ -325,6 +325,15 @@ class PostgresStore(SqlStore):
         except Error as error:
             raise self._unavailable(error) from error
 
+    def has_unkept(self, connection: Connection[Any]) -> bool:
+        """Ask the server; a transaction that has failed commits nothing."""
+        if connection.pgconn.transaction_status != TransactionStatus.INTRANS:
+            return False
+        try:
+            return bool(converse(connection, [(self._statement("has_unkept"), {})]).flags(0)[0])
+        except Error as error:
+            raise self._unavailable(error) from error
+
     def let_go(self, connection: Connection[Any]) -> bool:
         """Ask the server on the way: whoever has only read has no number yet."""
         if connection.pgconn.transaction_status == TransactionStatus.IDLE:

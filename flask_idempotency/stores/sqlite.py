@@ -136,6 +136,7 @@ class SqliteStore(SqlStore):
                 if within:
                     connection.execute(f"SAVEPOINT {ENTRY}")
                 connection.execute(f"SAVEPOINT {KEPT}")
+                _KEPT_CHANGES[id(connection)] = connection.total_changes
             elif not has_past and not within:
                 connection.execute("ROLLBACK")  # it was in vain, and nobody else can write until it is over
         except sqlite3.Error as error:
@@ -152,10 +153,12 @@ class SqliteStore(SqlStore):
         """Put the savepoint here."""
         connection.execute(f"RELEASE {KEPT}")
         connection.execute(f"SAVEPOINT {KEPT}")
+        _KEPT_CHANGES[id(connection)] = connection.total_changes
 
     def undo(self, connection: sqlite3.Connection) -> None:
         """Go back to the savepoint."""
         connection.execute(f"ROLLBACK TO {KEPT}")
+        _KEPT_CHANGES[id(connection)] = connection.total_changes
 
     def finish(
         self,
@@ -281,6 +284,11 @@ class SqliteStore(SqlStore):
         if id(connection) in _CHANGES:
             return connection.total_changes != _CHANGES[id(connection)]
         return connection.in_transaction and connection.isolation_level is not None
+
+    def has_unkept(self, connection: sqlite3.Connection) -> bool:
+        """Compare how much the connection has changed; what a savepoint of the app's own has undone counts too."""
+        known = _KEPT_CHANGES.get(id(connection), connection.total_changes)
+        return connection.in_transaction and connection.total_changes != known
 
     def let_go(self, connection: sqlite3.Connection) -> bool:
         """Ask, and roll back."""
@@ -465,6 +473,8 @@ def _note_changes(connection: sqlite3.Connection, *_: object) -> None:
 
 def _forget_changes(connection: sqlite3.Connection, *_: object) -> None:
     _CHANGES.pop(id(connection), None)
+    _KEPT_CHANGES.pop(id(connection), None)
 
 
 _CHANGES: dict[int, int] = {}  # by the id of an app's connection, as long as it is out of its pool
+_KEPT_CHANGES: dict[int, int] = {}  # the same, when something was last kept or undone

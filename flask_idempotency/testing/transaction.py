@@ -138,6 +138,22 @@ class TransactionContract(Phases, Within):
 
         assert done(connect()) == ["kept"]
 
+    def test_what_was_written_since_the_last_keep_or_undo_is_known(
+        self, store: TransactionalStore, connect: Connect
+    ) -> None:
+        """Reading is not writing."""
+        connection = connect()
+        claimed(enter(store, connection))
+        seen = [store.has_unkept(connection)]
+        for name, ends in (("kept", store.keep), ("undone", store.undo)):
+            work(connection, name)
+            seen.append(store.has_unkept(connection))
+            ends(connection)
+            done(connection)
+            seen.append(store.has_unkept(connection))
+
+        assert seen == [False, True, False, True, False]
+
     def test_work_can_be_committed_without_a_record(self, store: TransactionalStore, connect: Connect) -> None:
         """Then the next one may run."""
         connection = connect()

@@ -335,7 +335,6 @@ def lock_an_object_when_it_is_read_again(db):
 @plain()
 def never_commit(db):
     db.session.add(db.Order(note="one"))
-    db.session.flush()
     return "forgotten", 201
 
 
@@ -344,7 +343,6 @@ def commit_and_forget_the_rest(db):
     db.session.add(db.Order(note="one"))
     db.session.commit()
     db.session.add(db.Order(note="forgotten"))
-    db.session.flush()
     return "made", 201
 
 

@@ -1,0 +1,169 @@
+"""A success with changes that were written and not committed is a 500: nobody is told 201 for no row."""
+
+import pytest
+from sqlalchemy import insert, select, text
+
+from flask_idempotency import idempotent
+
+REPLAYED = "Idempotent-Replayed"
+
+
+def by_flush(shop):
+    shop.db.session.add(shop.db.Order(note="left"))
+    shop.db.session.flush()
+
+
+def by_autoflush(shop):
+    shop.db.session.add(shop.db.Order(note="left"))
+    shop.db.session.scalars(select(shop.db.User)).all()
+
+
+def by_a_statement(shop):
+    shop.db.session.execute(insert(shop.db.Order).values(note="left"))
+
+
+def by_text(shop):
+    shop.db.session.execute(text("INSERT INTO orders (note) VALUES ('left')"))
+
+
+def by_the_connection(shop):
+    shop.db.session.connection().execute(text("INSERT INTO orders (note) VALUES ('left')"))
+
+
+def by_the_driver(shop):
+    shop.db.session.connection().connection.cursor().execute("INSERT INTO orders (note) VALUES ('left')")
+
+
+def in_a_savepoint_that_was_released(shop):
+    with shop.db.session.begin_nested():
+        shop.db.session.add(shop.db.Order(note="left"))
+
+
+def behind_a_commit(shop):
+    shop.db.session.add(shop.db.Order(note="committed"))
+    shop.db.session.commit()
+    by_flush(shop)
+
+
+WRITES = [
+    by_flush,
+    by_autoflush,
+    by_a_statement,
+    by_text,
+    by_the_connection,
+    by_the_driver,
+    in_a_savepoint_that_was_released,
+    behind_a_commit,
+]
+
+
+@pytest.mark.parametrize("write", WRITES, ids=lambda write: write.__name__)
+def test_a_success_with_changes_that_nobody_committed_is_a_500_and_leaves_nothing(shop, write, caplog):
+    shop.app.teardown_request(lambda error: shop.db.session.commit())  # too late
+    shop.serve(idempotent(lambda: (write(shop), ("made", 201))[1]), "/place_order")
+
+    answers = [shop.send("/place_order") for _ in range(2)]
+
+    assert [(answer.status_code, REPLAYED in answer.headers) for answer in answers] == [(500, False)] * 2
+    assert (shop.notes, shop.records) == ([], 0)
+    assert shop.engine.pool.checkedout() == 0
+    [first, _] = [message for message in caplog.messages if "place_order" in message and "not committed" in message]
+    assert first == (
+        "/place_order answered 201 with changes that were written and not committed, and would be lost: commit them in"
+        " the view or in an after_request hook, for teardown is too late, or roll them back."
+    )
+
+
+@pytest.mark.parametrize("write", WRITES, ids=lambda write: write.__name__)
+def test_a_hook_that_commits_them_is_in_time(shop, write):
+    shop.app.after_request(lambda response: (shop.db.session.commit(), response)[1])
+    shop.serve(idempotent(lambda: (write(shop), ("made", 201))[1]))
+
+    answers = [shop.send() for _ in range(2)]
+
+    assert [(answer.status_code, REPLAYED in answer.headers) for answer in answers] == [(201, False), (201, True)]
+    assert "left" in shop.notes
+
+
+def adds(shop):
+    shop.db.session.add(shop.db.Order(note="in memory"))
+
+
+def changes(shop):
+    shop.db.session.get(shop.db.User, 1).name = "Eve"
+
+
+def reads(shop):
+    shop.db.session.scalars(select(shop.db.User)).all()
+
+
+def reads_by_text(shop):
+    shop.db.session.execute(text('SELECT * FROM "user"')).all()
+
+
+def reads_by_the_connection(shop):
+    shop.db.session.connection().execute(text('SELECT * FROM "user"')).all()
+
+
+def locks(shop):
+    shop.db.session.get(shop.db.User, 1, with_for_update=True)
+
+
+def locks_by_text(shop):
+    for_update = "" if shop.engine.name == "sqlite" else " FOR UPDATE"
+    shop.db.session.execute(text(f'SELECT * FROM "user"{for_update}')).all()
+
+
+def writes_and_rolls_back(shop):
+    by_flush(shop)
+    shop.db.session.rollback()
+    reads_by_the_connection(shop)
+
+
+def writes_in_a_savepoint_and_rolls_that_back(shop):
+    savepoint = shop.db.session.begin_nested()
+    by_flush(shop)
+    savepoint.rollback()
+    reads(shop)
+
+
+HARMLESS = [
+    adds,
+    changes,
+    reads,
+    reads_by_text,
+    reads_by_the_connection,
+    locks,
+    locks_by_text,
+    writes_and_rolls_back,
+    writes_in_a_savepoint_and_rolls_that_back,
+]
+
+
+@pytest.mark.parametrize("first", [False, True], ids=["alone", "behind a commit"])
+@pytest.mark.parametrize("act", HARMLESS, ids=lambda act: act.__name__)
+def test_what_was_never_written_or_was_taken_back_is_left_alone(shop, act, first):
+    def view():
+        if first:
+            shop.db.session.add(shop.db.Order(note="committed"))
+            shop.db.session.commit()
+        act(shop)
+        return "made", 201
+
+    shop.serve(idempotent(view))
+
+    answers = [shop.send() for _ in range(2)]
+
+    assert [(answer.status_code, REPLAYED in answer.headers) for answer in answers] == [(201, False), (201, True)]
+    assert shop.notes == (["committed"] if first else [])
+    assert shop.rows()["user"] == [(1, "Ada", 0)]
+
+
+@pytest.mark.parametrize("write", WRITES, ids=lambda write: write.__name__)
+def test_an_error_takes_back_what_was_not_committed_as_it_does_without_a_key(shop, write):
+    shop.serve(idempotent(lambda: (write(shop), ("no", 422))[1]))
+
+    answers = [shop.send() for _ in range(2)]
+
+    assert [(answer.status_code, REPLAYED in answer.headers) for answer in answers] == [(422, False), (422, True)]
+    assert "left" not in shop.notes
