@@ -268,7 +268,9 @@ def test_a_replay_leaves_neither_lock_nor_setting_in_a_transaction_that_goes_on(
     refused = shop.send(data="another body")
 
     assert (REPLAYED in replayed.headers, refused.status_code) == (True, 422)
-    assert found == [(0, "0", "Ada")] * 3
+    first, *others = found
+    assert first[0] > 0, "the first run holds its claim until the last hook has run"
+    assert others == [(0, "0", "Ada")] * 2
 
 
 # -- connections that break --------------------------------------------------------------------------------------------
@@ -392,7 +394,7 @@ def test_a_hook_after_ours_still_reads_what_a_hook_before_ours_loaded(make_shop)
     assert shop.engine.pool.checkedout() == 0
 
 
-def test_a_hook_after_ours_may_write_and_commit_by_itself(make_shop):
+def test_a_hook_may_write_and_commit_by_itself(make_shop):
     shop = make_shop()
 
     @shop.app.after_request
