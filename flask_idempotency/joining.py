@@ -49,6 +49,7 @@ class Work:
         # Only SQLite's driver leaves it to the app to begin; elsewhere such a listener does something else.
         self.joint.ignores_begin = self._engine.dialect.name == "sqlite" and bool(self._engine.dispatch.begin)
         self._sessions: WeakKeyDictionary[Session, Connection] = WeakKeyDictionary()
+        self._read_before: WeakKeyDictionary[Session, set[Any]] = WeakKeyDictionary()
         self._events = CommitEvents()
         self._is_open = True
         self._face = Lent(self) if isinstance(pooled, Borrowed) else Face(self.joint)
@@ -93,6 +94,7 @@ class Work:
         """Note that a session takes part by this connection."""
         session.idempotency_work = self  # type: ignore[attr-defined]  # only sessions that can be joined come here
         self._sessions[session] = connection
+        self._read_before.setdefault(session, set(session.identity_map.all_states()))
         self._events.withhold(session)
         return connection
 
@@ -148,6 +150,14 @@ class Work:
             else:
                 transaction.close()  # it has only read objects again; they stay as they are
         self.joint.end()
+
+    def _forget(self) -> None:
+        """Have the sessions forget what they believe to have committed; what they had read before, they read again."""
+        for session in list(self._sessions):
+            for state in session.identity_map.all_states():
+                known = state.obj()
+                if known is not None:
+                    session.expire(known) if state in self._read_before[session] else session.expunge(known)
 
 
 class Joining:

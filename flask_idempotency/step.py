@@ -113,7 +113,6 @@ class Step(Work):
         super().__init__(held.state, connection, connection.connection)
         self._held, self._made = held, made
         known = held.state.database.session
-        self._read_before = set() if known is None else set(known.identity_map.all_states())
         if session is not None:
             # We are under it by now, so nothing really ends: it begins anew with the step, and tells its listeners.
             end_reading(session)
@@ -142,17 +141,10 @@ class Step(Work):
             if self._is_open:
                 self._part()
             else:
-                for session in list(self._sessions):
-                    self._forget(session)
+                self._forget()
         except Exception as error:  # noqa: BLE001  # whatever a session has to say, the transaction ends here
             log.warning("a session could not be let go: %s", type(error).__name__)
         give_back(self._pooled)
-
-    def _forget(self, session: Session) -> None:
-        for state in session.identity_map.all_states():
-            known = state.obj()
-            if known is not None:
-                session.expire(known) if state in self._read_before else session.expunge(known)
 
     def _settle_doubt(self) -> None:
         """Find out whether a COMMIT happened whose answer did not come. Nobody goes on by a guess."""

@@ -244,9 +244,11 @@ class Entered(Work):
         known = reference_of(self.claim.id)
         try:
             self._commit(answer)
-        except ClaimLost:
-            log.warning("claim_lost: %s was run beside us, and its answer stands", known)
-            signals.tell(signals.claim_lost, reference=known)
+        except Exception as error:
+            self._forget()
+            if isinstance(error, ClaimLost):
+                log.warning("claim_lost: %s was run beside us, and its answer stands", known)
+                signals.tell(signals.claim_lost, reference=known)
             raise
         self._events.fire()
         signals.tell(
@@ -280,6 +282,7 @@ class Entered(Work):
         except Exception as error:  # noqa: BLE001  # whatever a session has to say, the transaction ends here
             log.warning("a session could not be let go: %s", type(error).__name__)
         was_there = self._roll_back()
+        self._forget()
         signals.tell(signals.released, reference=reference_of(self.claim.id))
         if not was_there:
             raise StoreUnavailable(retry_after=1)
