@@ -4,9 +4,10 @@ A session of a second sessionmaker, ``engine.begin()`` and a nested app context 
 """
 
 import logging
+from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any, Protocol, cast
-from weakref import WeakSet
+from weakref import WeakSet, ref
 
 from flask import has_request_context, request
 from sqlalchemy import Connection, Engine, event
@@ -48,28 +49,33 @@ class Lender(Protocol):
         """Note that a session takes part by this connection."""
 
 
+def _nothing() -> None:
+    """There is no work."""
+
+
 # Nested app contexts, async views and asyncio.to_thread() see what the request has set. A new thread or greenlet does
 # not, even if it was given a copy of the request's context.
-_CURRENT: ContextVar[Lender | None] = ContextVar("flask_idempotency.work", default=None)
+# Weakly held: a request that ends where nobody could settle its work must not keep its connection.
+_CURRENT: ContextVar[Callable[[], Lender | None]] = ContextVar("flask_idempotency.work", default=_nothing)
 
 
 def begin_lending(work: Lender) -> None:
     """Let whoever is part of the current request take part in its work."""
     _OPEN.add(id(work))
-    _CURRENT.set(work)
+    _CURRENT.set(ref(work))
 
 
 def end_lending(work: Lender) -> None:
     """Let nobody else take part."""
     _OPEN.discard(id(work))
-    _CURRENT.set(None)
+    _CURRENT.set(_nothing)
 
 
 def current_work() -> Lender | None:
     """Give the work of the current request, if it has any and we are part of it."""
     if not _OPEN:
         return None
-    mine = _CURRENT.get()
+    mine = _CURRENT.get()()
     if mine is None or not has_request_context():
         return mine
     return mine if _work_of_request() is mine else None  # a request may be sent inside another
@@ -143,7 +149,7 @@ def _note_session(session: Session, _: SessionTransaction, connection: Connectio
 
 def _warn_of_thread(pool: Pool) -> None:
     """Say once for each endpoint that a thread, or greenlet, does not take part in its request's transaction."""
-    work = _work_of_request() if has_request_context() and _CURRENT.get() is None else None
+    work = _work_of_request() if has_request_context() and _CURRENT.get()() is None else None
     if work is not None and work.is_on(pool) and request.endpoint not in _WARNED:
         _WARNED.add(request.endpoint)
         log.warning(
