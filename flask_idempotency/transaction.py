@@ -316,6 +316,7 @@ class Entered(Work):
         """Commit the work with its answer, or without one if there is none to keep."""
         if not self._pooled.is_valid:
             raise StoreUnavailable(retry_after=1)
+        is_ending = False  # the last statements have begun, which release the savepoint that _roll_back looks for
         try:
             left = self._what_is_left(answer)
             self._part_or_roll_back()
@@ -328,6 +329,7 @@ class Entered(Work):
                 self._start_anew()
                 self.joint.to_undo = False
             driver, retention, undo = self._pooled.driver_connection, self._policy.retention, self.joint.to_undo
+            is_ending = True
             if answer is None:
                 assert isinstance(self.claim.guard, Transaction), "this guard gives no other"
                 self._store.commit(driver, undo=undo, within=self.claim.guard.is_within)
@@ -343,7 +345,7 @@ class Entered(Work):
             raise
         except Exception as error:
             # The connection was lost, or put to a use that nobody foresaw, and COMMIT was not sent.
-            self._roll_back()
+            self._pooled.invalidate() if is_ending else self._roll_back()
             log.error("store_unavailable: %s before COMMIT", type(error).__name__)
             raise StoreUnavailable(retry_after=1) from error
         except BaseException:
