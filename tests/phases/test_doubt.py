@@ -260,9 +260,9 @@ async def stop_listening(proxy: Proxy) -> None:
 
 
 @pytest.mark.parametrize("arrives", [True, False], ids=["arrived", "never arrived"])
-@pytest.mark.parametrize("what", [b"everyone", b"application/json"], ids=["claim", "completion"])
+@pytest.mark.parametrize("what", [b"everyone", b"j["], ids=["claim", "completion"])
 def test_a_claim_or_completion_in_doubt_is_asked_for_again(shop, proxy, books, what, arrives):
-    scope = {b"everyone": id_of(KEY), b"application/json": b"application/json"}[what]
+    scope = {b"everyone": id_of(KEY)}.get(what, what)  # j stands for a JSON answer
     cut = (proxy.cut_after if arrives else proxy.cut_before)(lambda piece: scope in piece)
 
     answer = shop.order(KEY)
