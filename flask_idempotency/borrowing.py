@@ -93,7 +93,7 @@ class Borrowed:
 def settle_sessions(database: Database) -> None:
     """Make what sessions have done on such a connection before the request part of the outer transaction."""
     own = database.session
-    for session in {*begun_sessions(), *([] if own is None else [own])}:
+    for session in {*begun_sessions(database.engine.pool), *([] if own is None else [own])}:
         if session.in_transaction():
             _commit(session)
 

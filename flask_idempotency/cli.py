@@ -25,7 +25,7 @@ from flask_idempotency.core.snapshot import NotKept, Snapshot, are_storable
 from flask_idempotency.errors import ConfigError, StoreUnavailable
 from flask_idempotency.misplaced import find_misplaced
 from flask_idempotency.policy import Exempt
-from flask_idempotency.state import current_state
+from flask_idempotency.state import current_state, longest_retention
 from flask_idempotency.stores import Store
 
 log = logging.getLogger("flask_idempotency")
@@ -98,7 +98,9 @@ def resolve(reference: str, answer: IO[bytes] | None, rerun: bool, refuted: tupl
     store, record = current_state().store, found[0]
     remark = f"{'reopened' if rerun else 'answered'} by {by}"
     if answer is not None:
-        done = store.resolve(record.asked.id, _read_answer(answer), current_state().settings.retention, remark)
+        # A record does not say which view it is of; kept for too short, a late retry would run.
+        retention = longest_retention(current_app, current_state().settings.retention)
+        done = store.resolve(record.asked.id, _read_answer(answer), retention, remark)
     else:
         _check_refuted(store, record, refuted)
         proof = json.dumps(f"nothing happened; {remark}")

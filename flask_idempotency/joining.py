@@ -138,26 +138,35 @@ class Work:
         self._is_open = False
         end_lending(self)
         self.joint.is_ending = True
-        for session, connection in list(self._sessions.items()):
+        sessions = list(self._sessions.items())
+        for session, _ in sessions:  # all of them, before a listener of one may raise
             session.idempotency_work = None  # type: ignore[attr-defined]  # as above
             self._events.give_back(session)
+        for session, connection in sessions:
             transaction = session.get_transaction()
             if transaction is None:
                 continue
             face = face_of(connection)
-            if face is not None and face.is_at_work:
+            if face is not None and self.joint.has_uncommitted(face):
                 session.rollback()
             else:
-                transaction.close()  # it has only read objects again; they stay as they are
+                transaction.close()  # it has only read; its objects stay as they are
         self.joint.end()
 
     def _forget(self) -> None:
-        """Have the sessions forget what they believe to have committed; what they had read before, they read again."""
-        for session in list(self._sessions):
+        """Have the sessions forget what they believe to have committed, and what they were to write; what they had read
+        before, they read again.
+        """
+        own = self._state.database.session
+        for session in {*self._sessions, *([] if own is None else [own])}:
+            read_before = self._read_before.get(session)
+            for new in list(session.new):
+                session.expunge(new)  # or whoever commits on teardown would write it
             for state in session.identity_map.all_states():
                 known = state.obj()
                 if known is not None:
-                    session.expire(known) if state in self._read_before[session] else session.expunge(known)
+                    is_known = read_before is None or state in read_before
+                    session.expire(known) if is_known else session.expunge(known)
 
 
 class Joining:
@@ -236,7 +245,7 @@ def _levels_of(engine: Engine) -> list[str]:
 def open_sessions(database: Database) -> list[Session]:
     """Give the sessions that have begun something before us, such as reading who is asking; the app's own first."""
     own = database.session
-    others = [session for session in begun_sessions() if session is not own]
+    others = [session for session in begun_sessions(database.engine.pool) if session is not own]
     return others if own is None or not own.in_transaction() else [own, *others]
 
 

@@ -133,12 +133,23 @@ class Held:
         database = self.state.given_database
         if self._has_ended or self._committed_at is not None or database is None:
             return
+        if self.work is not None:
+            return  # a listener behind the COMMIT of a phase, which is not run again
         store, driver = cast(TransactionalStore, self.state.store), connection.connection.driver_connection
         if connection.engine.pool is database.engine.pool and store.has_written(driver):
             self._committed_at = where
 
-    def note_end(self) -> None:
+    @property
+    def has_committed(self) -> bool:
+        """Whether something would be undone: no, what was committed stays."""
+        return False
+
+    def note_return(self) -> None:
         """Know that what is committed from here on is not the view's."""
+        self._has_ended = True
+
+    def note_end(self) -> None:
+        """Likewise, for a view that nobody has seen return."""
         self._has_ended = True
 
     def stands(self) -> bool:

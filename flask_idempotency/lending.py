@@ -86,10 +86,10 @@ def _work_of_request() -> Lender | None:
     return None if found is None or found.attempt is None else cast(Lender | None, found.attempt.work)
 
 
-def begun_sessions() -> list[Session]:
-    """Give the sessions of the current request that have begun before there was any work."""
-    begun = request.environ.get(_BEGUN, ()) if has_request_context() else ()
-    return [session for session in begun if session.in_transaction()]
+def begun_sessions(pool: Pool) -> list[Session]:
+    """Give the sessions of the current request that have begun on this pool before there was any work."""
+    begun = request.environ.get(_BEGUN, {}) if has_request_context() else {}
+    return [session for session in begun.get(pool, ()) if session.in_transaction()]
 
 
 # -- at the pool -----------------------------------------------------------------------------------------------------
@@ -144,7 +144,8 @@ def _note_session(session: Session, _: SessionTransaction, connection: Connectio
     if isinstance(face, Lent):
         face.work.join(session, connection)
     elif not isinstance(face, Face) and hasattr(connection.engine.pool, _MARK) and has_request_context():
-        request.environ.setdefault(_BEGUN, WeakSet()).add(session)
+        begun = request.environ.setdefault(_BEGUN, {})  # by pool: a request may pass through two apps
+        begun.setdefault(connection.engine.pool, WeakSet()).add(session)
 
 
 def _warn_of_thread(pool: Pool) -> None:

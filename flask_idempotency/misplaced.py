@@ -66,17 +66,20 @@ def _above_routes(app: Flask, state: State) -> Mistakes:
 
 
 def _on_other_methods(app: Flask, state: State) -> Mistakes:
-    """Find views that require a key and serve only methods for which none is looked at."""
-    served: defaultdict[tuple[str, Options], list[str]] = defaultdict(list)
+    """Find decorators that require a key where none is looked at: nowhere do they serve a method of their policy.
+
+    One that several views share, as a base class does, may have its effect on another view.
+    """
+    served: defaultdict[Options, list[tuple[str, str]]] = defaultdict(list)
     for endpoint, method in _served(app):
         options = state.options_of(endpoint, method)
         if isinstance(options, Options) and options.required:
-            served[endpoint, options].append(method)
+            served[options].append((endpoint, method))
     return {
-        (endpoint, method): _without_effect(endpoint, methods)
-        for (endpoint, options), methods in served.items()
-        if not state.policy(options).methods.intersection(methods)
-        for method in methods
+        (endpoint, method): _without_effect(endpoint, [each for other, each in places if other == endpoint])
+        for options, places in served.items()
+        if not state.policy(options).methods.intersection(method for _, method in places)
+        for endpoint, method in places
     }
 
 

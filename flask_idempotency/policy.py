@@ -1,10 +1,12 @@
 """What a view asks of the extension, frozen: the options of ``@idempotent`` laid over the app's settings."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from datetime import timedelta
 from difflib import get_close_matches
-from inspect import CO_VARARGS, CO_VARKEYWORDS, getclosurevars, signature
+from functools import partial
+from inspect import CO_VARARGS, CO_VARKEYWORDS, signature
 from types import FunctionType, MethodType
 from typing import Any
 from weakref import WeakSet
@@ -182,6 +184,8 @@ def layers_of(view: Any, depth: int = _DEPTH) -> Iterator[Any]:
     yield view
     if depth:
         inner = [getattr(view, "__wrapped__", None), *(_closed_over(view) if _takes_anything(view) else ())]
+        if isinstance(view, partial):
+            inner.append(view.func)
         for each in inner:
             if isinstance(each, FunctionType | MethodType):
                 yield from layers_of(each, depth - 1)
@@ -204,8 +208,14 @@ def _takes_anything(view: Any) -> bool:
     return bool(flags & (CO_VARARGS | CO_VARKEYWORDS))
 
 
-def _closed_over(view: FunctionType) -> list[Any]:
-    return list(getclosurevars(view).nonlocals.values())
+def _closed_over(view: FunctionType) -> Iterator[Any]:
+    """Give the functions that a function has in its closure. A variable may not be bound yet, or be a proxy that must
+    not be asked outside of a request: of that only its own type is looked at.
+    """
+    for cell in view.__closure__ or ():
+        with suppress(ValueError):
+            if issubclass(type(cell.cell_contents), FunctionType | MethodType):
+                yield cell.cell_contents
 
 
 def _is_status(value: object) -> bool:

@@ -11,7 +11,7 @@ from werkzeug.exceptions import HTTPException, InternalServerError
 from flask_idempotency import lease, signals
 from flask_idempotency.calling import caller_of
 from flask_idempotency.core.decision import Refuse, Replay, Run, decide
-from flask_idempotency.core.keeping import work_stands
+from flask_idempotency.core.keeping import is_success, work_stands
 from flask_idempotency.core.record import Asked, Finished, Quarantined, Record, Settled
 from flask_idempotency.core.reference import Reference, reference_of
 from flask_idempotency.errors import (
@@ -41,6 +41,11 @@ if TYPE_CHECKING:
 BEHIND_DECORATORS = (
     "%s %s (%s) has decorators but not @idempotent: a request with a key is claimed, and a replay answered, before they"
     " run. Put @idempotent below the decorators that decide who may come in, or @exempt on the view."
+)
+
+UNDONE = (
+    "{endpoint} committed something and answered {status}, which its keep= does not keep, so what it committed was"
+    " rolled back; keep that status too, or commit nothing before such an answer."
 )
 
 log = logging.getLogger("flask_idempotency")
@@ -116,7 +121,11 @@ class MindingWhatLeaves:
 
     def __exit__(self, _: object, left: BaseException | None, __: object) -> None:
         found = exchange.peek(request.environ, current_state())
-        if found is not None and found.refusal is not None:
+        if found is None:
+            return
+        if found.attempt is not None:
+            found.attempt.note_return()
+        if found.refusal is not None:
             found.refusal_left = left is found.refusal
             if not found.refusal_left:
                 found.refusal = None
@@ -296,9 +305,12 @@ def _conclude(app: Flask, state: State, found: Exchange, attempt: Attempt, sent:
     policy, made = found.policy, found.made
     if made is None or not made.is_kept or (has_failed(policy, made, sent) and not attempt.stands()):
         commits = made is not None and not made.is_kept and work_stands(made.status)
+        is_lost = made is not None and not made.is_kept and is_success(made.status) and attempt.has_committed
         attempt.release(commits=commits)
         if commits:
             do_afterwards(found.afterwards)
+        if made is not None and is_lost:
+            raise WorkRefused(UNDONE.format(endpoint=request.endpoint, status=made.status))
         return
     answer = take_down(policy, made, sent, state.settings.max_body)
     attempt.complete(answer, late=partial(_do_late, app, found.afterwards))

@@ -17,6 +17,7 @@ from sqlalchemy.pool import PoolProxiedConnection
 from flask_idempotency import signals
 from flask_idempotency.borrowing import Borrowed, outer_connection, settle_sessions
 from flask_idempotency.core.decision import Refuse, Replay, Run, decide
+from flask_idempotency.core.keeping import is_success
 from flask_idempotency.core.record import Asked, Busy, Claim, Finished, Record, Settled, Transaction
 from flask_idempotency.core.reference import reference_of
 from flask_idempotency.core.snapshot import Answer, NotKept
@@ -54,7 +55,6 @@ WRITTEN_BEFORE = (
     " has one transaction here, so commit or close that session before, or open it in the view."
 )
 
-FIRST_ERROR = 400  # from here on an answer promises no row, and what was not committed is taken back, as without a key
 LEFT = (
     "{endpoint} answered {status} with changes that were written and not committed, and would be lost: commit them in"
     " the view or in an after_request hook, for teardown is too late, or roll them back."
@@ -190,6 +190,14 @@ class Entered(Work):
     def note_commit(self, connection: object, where: str) -> None:
         """Do nothing: what is committed elsewhere is not ours to judge."""
 
+    @property
+    def has_committed(self) -> bool:
+        """Whether the view, or a hook, has committed something."""
+        return self.joint.commits > 0
+
+    def note_return(self) -> None:
+        """Do nothing: what hooks, decorators and error handlers commit is part of the transaction."""
+
     def note_end(self) -> None:
         """Remember whether something is left to be committed, by a hook perhaps; later it may have been dropped."""
         self._left = None if self._is_settled() else self.joint.commits
@@ -257,9 +265,11 @@ class Entered(Work):
 
     def _what_is_left(self, answer: Answer | None) -> WorkRefused | None:
         """Give what to raise if something was written that nobody has committed. Most can tell without asking."""
-        if answer is None or answer.status >= FIRST_ERROR or not self.joint.may_leave_changes:
+        if answer is None or not is_success(answer.status):
             return None
-        if not self._store.has_unkept(self._pooled.driver_connection):
+        driver = self._pooled.driver_connection
+        is_left = self.joint.may_leave_changes and self._store.has_unkept(driver)
+        if not is_left and not (self.joint.has_open_past and self._store.has_written(driver)):
             return None
         return WorkRefused(LEFT.format(endpoint=request.endpoint, status=answer.status))
 

@@ -15,3 +15,8 @@ def is_final(status: int) -> bool:
 def work_stands(status: int) -> bool:
     """Say whether what a view has committed stays behind an answer of this status that is not kept."""
     return status in ABOUT_THE_CALLER
+
+
+def is_success(status: int) -> bool:
+    """Say whether an answer tells its client that something was done: then it must not be lost behind it."""
+    return status < 400

@@ -55,6 +55,9 @@ class Attempt(Protocol):
     def note_commit(self, connection: Any, where: str) -> None:
         """Hear of a commit that is about to be made outside of our transaction, and where in the app's code."""
 
+    def note_return(self) -> None:
+        """Know that the view has returned: what decorators and error handlers do behind it is not its own."""
+
     def note_end(self) -> None:
         """Remember what the view has left to be committed when it answered."""
 
@@ -69,6 +72,10 @@ class Attempt(Protocol):
 
         Where it is kept all the same, but later, *late* is called then.
         """
+
+    @property
+    def has_committed(self) -> bool:
+        """Whether the view has committed something that a release undoes."""
 
     def release(self, *, commits: bool = False) -> None:
         """Let the next attempt run at once; with *commits*, what the view itself has committed stays.

@@ -83,12 +83,15 @@ def _prepare_fork() -> None:
     writing to a write-ahead log that the parent has removed when it closed the file. A mutex of SQLite that another
     thread holds during the fork is never released in the child.
     """
+    from sqlalchemy.pool import QueuePool  # loaded by whoever made an engine
+
     _GATE.acquire()
     deadline, pause = monotonic() + FORK_TIMEOUT, Event()
     while _INSIDE - {get_ident()} and monotonic() < deadline:
         pause.wait(0.001)
     for engine in filter(_is_file, list(_ENGINES)):
-        engine.dispose()
+        if isinstance(engine.pool, QueuePool):  # another one, such as StaticPool, would close what is in use too
+            engine.dispose()
 
 
 def _begin_child() -> None:

@@ -1,11 +1,12 @@
 """A decorator that protects nothing is named at the first request, and the view it should protect does not run."""
 
 import gc
-from functools import wraps
+from functools import partial, wraps
 
 import pytest
 from flask import Blueprint, Flask
 from flask.views import MethodView
+from werkzeug.local import LocalProxy
 
 from flask_idempotency import Idempotency, exempt, idempotent, scopes
 from flask_idempotency.errors import ConfigError
@@ -241,3 +242,74 @@ def test_routes_shows_it_without_a_request():
     assert result.exit_code == 0
     assert [line.split()[3] for line in result.output.splitlines() if line.startswith("create_order")] == ["refused:"]
     assert "@idempotent stands above the route of 'create_order'" in result.output
+
+
+# -- apps that are all right -------------------------------------------------------------------------------------------
+
+
+def test_a_view_with_a_variable_that_was_never_bound_disturbs_nobody():
+    app, tracing = make_app(), False
+    if tracing:
+        tracer = print
+
+    @app.get("/files/<path:name>")
+    def files(**arguments):
+        if tracing:
+            tracer(arguments)
+        return arguments
+
+    assert app.test_client().get("/files/a").status_code == 200
+
+
+def test_a_proxy_in_a_view_is_not_asked_before_there_is_anybody_to_ask_for():
+    app = make_app()
+    user = LocalProxy(lambda: {}["nobody is signed in yet"])
+
+    @app.get("/files/<path:name>")
+    def files(**arguments):
+        return {"user": str(type(user)), **arguments}
+
+    assert app.test_client().get("/files/a").status_code == 200
+
+
+def test_one_view_may_serve_a_form_and_what_it_posts_under_two_endpoints():
+    app = make_app()
+    pay = idempotent(required=True)(lambda: "ok")
+    app.add_url_rule("/pay", "pay_form", pay, methods=["GET"])
+    app.add_url_rule("/pay", "pay", pay, methods=["POST"])
+
+    assert app.test_client().get("/pay").status_code == 200
+    assert app.test_client().post("/pay").get_json()["code"] == "key-missing"
+
+
+def test_a_decorator_that_two_classes_share_may_have_no_effect_on_the_one_that_reads():
+    app, shared = make_app(), [idempotent(required=True)]
+
+    class Reads(MethodView):
+        decorators = shared
+
+        def get(self):
+            return "ok"
+
+    class Writes(MethodView):
+        decorators = shared
+
+        def post(self):
+            return "ok"
+
+    app.add_url_rule("/reads", view_func=Reads.as_view("reads"))
+    app.add_url_rule("/writes", view_func=Writes.as_view("writes"))
+
+    assert app.test_client().get("/reads").status_code == 200
+    assert app.test_client().post("/writes").get_json()["code"] == "key-missing"
+
+
+def test_a_protected_view_may_be_registered_with_some_of_its_arguments_given():
+    app = make_app()
+    view = idempotent(required=True)(lambda kind: (kind, 201))
+    app.add_url_rule("/tea", "tea", partial(view, "tea"), methods=["POST"])
+
+    answers = [app.test_client().post("/tea", headers={"Idempotency-Key": "k"}) for _ in range(2)]
+
+    assert [answer.status_code for answer in answers] == [201, 201]
+    assert answers[1].headers["Idempotent-Replayed"] == "true"

@@ -1,11 +1,13 @@
 """What a view with phases commits outside of them is made again by every retry: it is refused, and not repeated."""
 
+from functools import wraps
+
 import pytest
 from flask import after_this_request
-from sqlalchemy import text
+from sqlalchemy import event, text
 from sqlalchemy.orm import Session, sessionmaker
 
-from flask_idempotency import effect, phase
+from flask_idempotency import effect, idempotent, phase
 from flask_idempotency.core.lifecycle import State
 from tests.phases.foreign import DONE, Foreign, Trouble, code_of
 
@@ -276,3 +278,66 @@ def test_what_commits_inside_of_a_step_is_part_of_its_phase(make_desk, commits):
 
     assert [answer.status_code for answer in answers] == [201, 201]
     assert desk.notes == ["stray"]
+
+
+# -- what is not the view's --------------------------------------------------------------------------------------------
+
+
+def charge_and_answer(desk, gateway):
+    phase("placed", lambda: add(desk, "placed"))
+    return effect("charge", gateway.call), 201
+
+
+def test_what_a_decorator_above_commits_is_not_the_views(desk):
+    gateway = Foreign()
+    protected = idempotent(required=True, guard="lease")(lambda: charge_and_answer(desk, gateway))
+
+    def audited():
+        answer = protected()
+        commit(desk)
+        return answer
+
+    desk.app.add_url_rule("/", "audited", wraps(protected)(audited), methods=["POST"])
+
+    answers = [desk.send() for _ in range(2)]
+
+    assert [answer.status_code for answer in answers] == [201, 201]
+    assert len(gateway.keys) == 1
+
+
+def test_what_an_error_handler_commits_is_not_the_views(desk):
+    gateway = Foreign()
+
+    class Declined(Exception):
+        """What the view makes of a gateway's answer."""
+
+    @desk.app.errorhandler(Declined)
+    def declined(_):
+        commit(desk)
+        return {"declined": True}, 402
+
+    def view():
+        charge_and_answer(desk, gateway)
+        raise Declined
+
+    desk.serve(view)
+
+    answers = [desk.send() for _ in range(2)]
+
+    assert [answer.status_code for answer in answers] == [402, 402]
+    assert (len(gateway.keys), sorted(desk.notes)) == (1, ["placed", "stray"])
+
+
+def test_what_a_listener_commits_behind_a_phase_is_not_the_views(desk):
+    gateway = Foreign()
+
+    @event.listens_for(desk.db.session, "after_commit")
+    def audit(session):
+        commit_on_a_connection(desk)
+
+    desk.serve(lambda: charge_and_answer(desk, gateway))
+
+    answers = [desk.send() for _ in range(2)]
+
+    assert [answer.status_code for answer in answers] == [201, 201]
+    assert (len(gateway.keys), sorted(desk.notes)) == (1, ["placed", "stray"])

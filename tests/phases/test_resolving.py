@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from flask import Flask
 
-from flask_idempotency import effect, phase, signals
+from flask_idempotency import effect, idempotent, phase, signals
 from flask_idempotency.core.lifecycle import State
 from flask_idempotency.errors import NeedsPerson
 from tests.phases.conftest import KEY, Desk
@@ -64,6 +64,21 @@ def state_of(letters: Letters) -> State:
     record = letters.desk.tables.record()
     assert record is not None
     return record.state
+
+
+def test_a_persons_answer_is_kept_as_long_as_the_longest_retention_of_any_view(desk, tmp_path):
+    """A record does not say which view it is of; forgotten too early, a late retry would send the letter again."""
+    letters = Letters(desk)
+    desk.app.view_functions["/"] = idempotent(required=True, guard="lease", retention=30 * DAY)(letters.view)
+    reference = desk.send().headers["Idempotency-Reference"]
+    answer = tmp_path / "answer.json"
+    answer.write_text('{"status": 201}')
+
+    assert run(desk.app, "resolve", reference, "--answer", str(answer))[0] == 0
+    desk.tables.let_pass(2 * DAY)
+
+    assert desk.send().headers["Idempotent-Replayed"] == "true"
+    assert len(letters.keys) == 1
 
 
 # What is seen

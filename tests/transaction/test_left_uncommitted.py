@@ -167,3 +167,89 @@ def test_an_error_takes_back_what_was_not_committed_as_it_does_without_a_key(sho
 
     assert [(answer.status_code, REPLAYED in answer.headers) for answer in answers] == [(422, False), (422, True)]
     assert "left" not in shop.notes
+
+
+# -- an app that commits at teardown -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def late_shop(make_shop):
+    """A shop that commits, at teardown, what its requests have left in the session."""
+    shop = make_shop()
+
+    @shop.app.teardown_request
+    def commit(error):
+        if error is None:
+            shop.db.session.commit()
+
+    return shop
+
+
+def test_what_an_attempt_that_is_not_kept_has_left_in_memory_is_not_committed_at_teardown(late_shop):
+    late_shop.begin()
+    notes, ends = iter(["first", "second"]), iter([503, 201])
+
+    @late_shop.serve
+    def view():
+        late_shop.db.session.add(late_shop.db.Order(note=next(notes)))
+        return "", next(ends)
+
+    answers = [late_shop.send() for _ in range(2)]
+
+    assert [answer.status_code for answer in answers] == [503, 201]
+    assert late_shop.notes == ["second"]
+
+
+def test_what_is_left_in_memory_behind_a_success_is_left_alone_though_the_view_has_read(late_shop):
+    late_shop.begin()
+
+    @late_shop.serve
+    def view():
+        late_shop.db.session.get(late_shop.db.User, 1)
+        late_shop.db.session.add(late_shop.db.Order(note="at teardown"))
+        return "", 201
+
+    answers = [late_shop.send() for _ in range(2)]
+
+    assert [answer.status_code for answer in answers] == [201, 201]
+    assert late_shop.notes == ["at teardown"]
+
+
+def test_what_a_hook_has_flushed_before_the_claim_and_nobody_commits_is_no_success(late_shop, caplog):
+    @late_shop.app.before_request
+    def write():
+        late_shop.db.session.add(late_shop.db.Order(note="hook"))
+        late_shop.db.session.flush()
+
+    late_shop.begin()
+    late_shop.serve(lambda: ("", 201))
+
+    assert late_shop.send().status_code == 500
+    assert (late_shop.notes, late_shop.records) == ([], 0)
+    assert "answered 201 with changes that were written and not committed" in caplog.text
+
+
+# -- a success that keep= does not keep --------------------------------------------------------------------------------
+
+
+def test_a_success_that_is_not_kept_is_an_error_if_the_view_had_committed_something(shop, caplog):
+    @shop.serve
+    @idempotent(keep={200})
+    def view():
+        shop.db.session.add(shop.db.Order(note="undone"))
+        shop.db.session.commit()
+        return "", 201
+
+    assert shop.send().status_code == 500
+    assert (shop.notes, shop.records) == ([], 0)
+    assert "answered 201, which its keep= does not keep" in caplog.text
+
+
+def test_a_success_that_is_not_kept_and_has_committed_nothing_is_sent(shop):
+    @shop.serve
+    @idempotent(keep={200})
+    def view():
+        return "not yet", 202
+
+    assert [shop.send().status_code for _ in range(2)] == [202, 202]
+    assert shop.records == 0

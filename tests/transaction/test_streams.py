@@ -2,6 +2,7 @@
 
 import pytest
 from flask import Response, stream_with_context
+from sqlalchemy import select
 
 from flask_idempotency import idempotent
 
@@ -68,3 +69,16 @@ def test_410_says_of_an_answer_that_was_too_large_that_it_took_effect(make_shop,
 
     assert retry.status_code == 410
     assert TOOK_EFFECT in retry.json["detail"]
+
+
+def test_a_stream_may_read_objects_that_the_view_has_loaded(shop):
+    @shop.serve
+    def view():
+        shop.db.session.add(shop.db.Order(note="tea"))
+        shop.db.session.commit()
+        order = shop.db.session.scalars(select(shop.db.Order)).first()
+        return Response((each.note for each in [order]), 201)
+
+    answer = shop.send()
+
+    assert (answer.status_code, answer.text) == (201, "tea")

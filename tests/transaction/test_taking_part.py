@@ -16,6 +16,7 @@ from flask_idempotency import Idempotency, idempotent, lending, phase, scopes
 from flask_idempotency.errors import IdempotencyError
 from flask_idempotency.stores import open_store
 from tests.fixtures.processes import eventually
+from tests.transaction.conftest import Shop
 
 REPLAYED = "Idempotent-Replayed"
 
@@ -492,3 +493,33 @@ def test_flask_sqlalchemy_lite_takes_part(lite, guard, has_read):
     assert (first.status_code, left) == (500, [])
     assert [(each.status_code, REPLAYED in each.headers) for each in others] == [(201, False), (201, True)]
     assert lite.notes() == ["beside"]
+
+
+def test_a_session_on_another_apps_database_does_not_lead_the_claim_there(make_shop, tmp_path):
+    """Both apps are protected, and who is asking is looked up in the other one's database."""
+    shop, other = make_shop(), Shop(f"sqlite:///{tmp_path / 'other.sqlite'}")
+    other.begin()
+
+    @shop.app.before_request
+    def look_up():
+        g.session = Session(other.engine)
+        g.session.get(other.db.User, 1)
+
+    @shop.app.teardown_request
+    def close(_):
+        g.session.close()
+
+    shop.begin()
+
+    @shop.serve
+    def view():
+        shop.db.session.add(shop.db.Order(note="here"))
+        shop.db.session.commit()
+        return "", 201
+
+    answers = [shop.send() for _ in range(2)]
+    found = (shop.notes, shop.records, other.notes, other.records)
+    other.close()
+
+    assert [answer.status_code for answer in answers] == [201, 201]
+    assert found == (["here"], 1, [], 0)
