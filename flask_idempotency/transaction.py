@@ -331,6 +331,7 @@ class Entered(Work):
             left = self._what_is_left(answer)
             self._part_or_roll_back()
             if left is not None:
+                self._roll_back()
                 raise left
             if self.joint.is_undone:
                 log.error("store_unavailable: the database has rolled back what the view did")

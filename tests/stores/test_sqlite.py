@@ -365,9 +365,9 @@ def test_a_replay_that_had_to_wait_for_the_writer_keeps_nobody_else_waiting(
 ):
     begin = store._begin
 
-    def begin_behind_a_rival(connection):
+    def begin_behind_a_rival(connection, *within):
         finish_as_rival(store)
-        begin(connection)
+        return begin(connection, *within)
 
     monkeypatch.setattr(store, "_begin", begin_behind_a_rival)
 

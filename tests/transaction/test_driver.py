@@ -33,9 +33,10 @@ def forgets_to_commit(shop):
 
 
 @pytest.mark.parametrize(
-    ("act", "left"), [(rolls_back, []), (commits_after_a_rollback, ["raw"]), (forgets_to_commit, [])]
+    ("act", "status", "left"),
+    [(rolls_back, 201, []), (commits_after_a_rollback, 201, ["raw"]), (forgets_to_commit, 500, [])],
 )
-def test_work_on_the_driver_s_own_connection_ends_as_the_session_ends_it(shop, act, left):
+def test_work_on_the_driver_s_own_connection_ends_as_the_session_ends_it(shop, act, status, left):
     def view():
         act(shop)
         return "made", 201
@@ -44,7 +45,7 @@ def test_work_on_the_driver_s_own_connection_ends_as_the_session_ends_it(shop, a
 
     answer = shop.send()
 
-    assert answer.status_code == 201
+    assert answer.status_code == status
     assert shop.notes == left
 
 
