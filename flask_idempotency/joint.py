@@ -152,7 +152,7 @@ class Joint:
         raise WorkRefused(reason)
 
     def end(self) -> None:
-        """Undo what nobody has committed. Raises WorkRefused if what was committed cannot be had without it."""
+        """Undo what nobody has committed. Raises WorkRefused if that would undo something committed."""
         kept = max((place for place, layer in enumerate(self._layers, 1) if layer.is_committed), default=0)
         if any(layer.is_open and layer.has_written for layer in self._layers[:kept]):
             self._refusal = self._refusal or TORN

@@ -18,7 +18,7 @@ def watch(engine: Engine) -> None:
 
 
 def _tell(connection: Connection) -> None:
-    """Tell of a commit that is about to be made, unless it is withheld because its session takes part in our work."""
+    """Report a commit that is about to happen, unless it is withheld because its session takes part in our work."""
     found = exchange.peek(request.environ) if has_request_context() else None
     if found is None or found.attempt is None or isinstance(connection._dbapi_connection, Face):
         return

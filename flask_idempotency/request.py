@@ -117,7 +117,7 @@ class MindingWhatLeaves:
     """Knows whether a refusal that a phase or effect has raised leaves the view; if not, it made something of it."""
 
     def __enter__(self) -> None:
-        """Let the view begin."""
+        """Nothing to do before the view runs."""
 
     def __exit__(self, _: object, left: BaseException | None, __: object) -> None:
         found = exchange.peek(request.environ, current_state())
@@ -212,7 +212,7 @@ def _is_joined_elsewhere(database: Database) -> bool:
 
 def _note(found: Exchange, response: Response) -> None:
     if found.made is None and not found.failed:
-        refusal = found.refusal  # whatever the app makes of it on its way out, it is nobody's answer
+        refusal = found.refusal  # however the app renders it, it must not be stored
         is_ours = refusal is not None and (found.refusal_left or response.status_code == refusal.code)
         keeps = not is_ours and is_kept(found.policy, response)
         if found.attempt is not None:
@@ -221,7 +221,7 @@ def _note(found: Exchange, response: Response) -> None:
 
 
 def _note_failure(_: Flask, exception: BaseException | None = None, **__: Any) -> None:
-    """Remember that an exception went unhandled: the page Flask makes of it is nobody's answer."""
+    """Remember that an exception went unhandled: the page that Flask makes of it must not be stored."""
     found = exchange.peek(request.environ, current_state())
     if found is None:
         return
@@ -346,7 +346,7 @@ def _answer_like_a_duplicate(found: Exchange, reading: Reading, response: Respon
             case Record(condition=Finished() | Quarantined()) as record:
                 course = decide(Settled(record), reading.by_rules_of(record.asked.fingerprint).fingerprint)
             case None if found.policy.guard == "transaction":
-                course = Refuse(StoreUnavailable(retry_after=1))  # nobody's stands, and ours was rolled back
+                course = Refuse(StoreUnavailable(retry_after=1))  # there is no record, and ours was rolled back
             case _:
                 course = Refuse(RequestInFlight(retry_after=1))
     except StoreUnavailable as error:
