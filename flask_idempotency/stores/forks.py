@@ -91,7 +91,7 @@ def _prepare_fork() -> None:
         pause.wait(0.001)
     for engine in filter(_is_file, list(_ENGINES)):
         if isinstance(engine.pool, QueuePool):  # another one, such as StaticPool, would close what is in use too
-            engine.dispose()
+            engine.pool.dispose()  # the pool stays: what is in use comes back to it, and is closed with it
 
 
 def _begin_child() -> None:
