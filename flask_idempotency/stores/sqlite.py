@@ -7,7 +7,6 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from threading import Lock
 from time import monotonic
 from typing import Any
 
@@ -17,9 +16,8 @@ from sqlalchemy.exc import ArgumentError
 from sqlalchemy.pool import PoolProxiedConnection
 
 from flask_idempotency.core.checkpoint import Checkpoint
-from flask_idempotency.core.fingerprint import Fingerprint, same
+from flask_idempotency.core.fingerprint import same
 from flask_idempotency.core.record import Asked, Busy, Claim, Record, Settled, Transaction
-from flask_idempotency.core.scope import RecordId
 from flask_idempotency.core.snapshot import Answer
 from flask_idempotency.errors import (
     ClaimLost,
@@ -55,8 +53,7 @@ class SqliteStore(SqlStore):
     def __init__(self, engine: Engine, *, is_apps_own: bool = False) -> None:
         super().__init__(engine, is_apps_own=is_apps_own)
         self._path = Path(engine.url.database or "")
-        self._waiting: dict[RecordId, list[Fingerprint]] = {}  # the requests of this process that wait for the writer
-        self._lock = Lock()
+        self._waiting: dict[object, Asked] = {}  # the requests of this process that wait for the writer
 
     def check(self) -> None:
         """Raise ConfigError unless the file can be written, and its tables, if it has some, are of this version."""
@@ -125,8 +122,10 @@ class SqliteStore(SqlStore):
         try:
             if not isinstance(found := self._look(connection, asked, has_past), Claim):
                 return found
-            if not patience and (waiting := self._waiting.get(asked.id)):
-                return Busy(asked.fingerprint if same(waiting[0], asked.fingerprint) else None, timedelta(0))
+            waiting = next((each for each in list(self._waiting.values()) if each.id == asked.id), None)
+            if not patience and waiting is not None:
+                is_same = same(waiting.fingerprint, asked.fingerprint)
+                return Busy(asked.fingerprint if is_same else None, timedelta(0))
             with self._counted_as_waiting(asked):
                 is_anew = self._begin(connection, within)
             found = self._look(connection, asked, has_past)
@@ -309,15 +308,12 @@ class SqliteStore(SqlStore):
 
     @contextmanager
     def _counted_as_waiting(self, asked: Asked) -> Iterator[None]:
-        with self._lock:
-            self._waiting.setdefault(asked.id, []).append(asked.fingerprint)
+        waiter = object()
+        self._waiting[waiter] = asked  # without a lock: one that an exception leaves held would stop everybody
         try:
             yield
         finally:
-            with self._lock:
-                self._waiting[asked.id].remove(asked.fingerprint)
-                if not self._waiting[asked.id]:
-                    del self._waiting[asked.id]
+            self._waiting.pop(waiter, None)
 
     def _begin(self, connection: sqlite3.Connection, within: bool) -> bool:
         """Take the writer's lock, in the transaction that is open if it can still write; say whether it is another."""
