@@ -46,7 +46,6 @@ class Joint:
         self.is_query = False  # they are a SELECT in text, which may call a function that writes but hardly does
         self.is_refreshing = False  # an object is read again: if that fails the request does, and needs no savepoint
         self._layers: list[Layer] = []  # what is not kept yet, in order; the savepoint before the first is the store's
-        self._past: Layer | None = None  # what was written before the claim
         self.is_ending = False  # all that nobody has committed is undone at once
         self._refusal: str | None = None  # why nothing of this may be committed
         self._had_begun = True  # when the last statement was sent
@@ -63,19 +62,13 @@ class Joint:
         """Whether something may have been written that nobody has committed or rolled back."""
         return any(layer.is_open and layer.may_have_changed for layer in self._layers)
 
-    @property
-    def has_open_past(self) -> bool:
-        """Whether something may have been written before the claim that was neither committed nor rolled back since."""
-        return self._past is not None and self._past.is_open and self._past in self._layers
-
     def has_uncommitted(self, face: "Face") -> bool:
         """Say whether something was written through this face that it has neither committed nor rolled back."""
         return any(layer.owner is face and layer.has_written for layer in self._layers)
 
     def begin(self, face: "Face") -> None:
         """Note that something was written through this face before the claim."""
-        self._past = Layer(face, 0, has_written=True)
-        self._layers.append(self._past)
+        self._layers.append(Layer(face, 0, has_written=True))
         face.depth_at_work = 0
 
     def act(self, face: "Face") -> None:

@@ -268,9 +268,7 @@ class Entered(Work):
         assert isinstance(self.claim.guard, Transaction), "this guard gives no other"
         if answer is None or not is_success(answer.status) or self.claim.guard.is_within:
             return None  # in a test's transaction what the test has written cannot be told from this
-        driver = self._pooled.driver_connection
-        is_left = self.joint.may_leave_changes and self._store.has_unkept(driver)
-        if not is_left and not (self.joint.has_open_past and self._store.has_written(driver)):
+        if not self.joint.may_leave_changes or not self._store.has_unkept(self._pooled.driver_connection):
             return None
         return WorkRefused(LEFT.format(endpoint=request.endpoint, status=answer.status))
 

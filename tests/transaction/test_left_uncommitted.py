@@ -215,20 +215,6 @@ def test_what_is_left_in_memory_behind_a_success_is_left_alone_though_the_view_h
     assert late_shop.notes == ["at teardown"]
 
 
-def test_what_a_hook_has_flushed_before_the_claim_and_nobody_commits_is_no_success(late_shop, caplog):
-    @late_shop.app.before_request
-    def write():
-        late_shop.db.session.add(late_shop.db.Order(note="hook"))
-        late_shop.db.session.flush()
-
-    late_shop.begin()
-    late_shop.serve(lambda: ("", 201))
-
-    assert late_shop.send().status_code == 500
-    assert (late_shop.notes, late_shop.records) == ([], 0)
-    assert "answered 201 with changes that were written and not committed" in caplog.text
-
-
 # -- a success that keep= does not keep --------------------------------------------------------------------------------
 
 
