@@ -28,6 +28,11 @@ FIRST_HEADERS = {
     "done": r"""j0ie+Loj/1BI34O/[["Location","/orders/1"],["X-Name","Zo\u00eb"]]""",
     "declined": """IW4at0IKzP/pXbgc[["Location","/orders/2"]]""",
 }
+# SQLAlchemy 2.0 cannot say it.
+OPTIONS = {
+    "sqlite": "SELECT wr FROM pragma_table_list WHERE name = :table",
+    "postgres": "SELECT reloptions FROM pg_class WHERE oid = to_regclass(:table)",
+}
 REST_OF_A_LONG_FINGERPRINT = bytes(range(17))
 
 
@@ -99,7 +104,7 @@ def shape(store):
                 (i["name"], i["column_names"], bool(i["unique"]), where(i)) for i in found.get_indexes(table)
             ),
             "checks": sorted(rule(c["sqltext"]) for c in found.get_check_constraints(table)),
-            "options": {k: v for k, v in found.get_table_options(table).items() if k != "postgresql_tablespace"},
+            "options": SqlWorld(store)._run(OPTIONS[store.technology], table=table),
         }
         for table in ("idempotency_record", "idempotency_checkpoint")
     }
