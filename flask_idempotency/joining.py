@@ -11,6 +11,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import Pool, PoolProxiedConnection
 
+from flask_idempotency.binds import connection_on, end_on, has_other_binds
 from flask_idempotency.borrowing import Borrowed
 from flask_idempotency.committing import CommitEvents
 from flask_idempotency.errors import StoreUnavailable
@@ -150,7 +151,7 @@ class Work:
             if face is not None and self.joint.has_uncommitted(face):
                 session.rollback()
             else:
-                transaction.close()  # it has only read; its objects stay as they are
+                end_on(connection.engine.pool, session)  # it has only read; its objects stay as they are
         self.joint.end()
 
     def _forget(self) -> None:
@@ -249,9 +250,22 @@ def open_sessions(database: Database) -> list[Session]:
     return others if own is None or not own.in_transaction() else [own, *others]
 
 
-def has_written(store: TransactionalStore, session: Session) -> bool:
+def has_written_here(database: Database, store: TransactionalStore, session: Session) -> bool:
+    """As has_written, on the default database alone: what the session has begun on other binds stays as it is."""
+    pool = database.engine.pool
+    if not has_other_binds(pool, session):
+        return has_written(database, store, session)
+    driver = connection_on(pool, session).connection.driver_connection
+    if session.in_nested_transaction() or has_changes(session) or store.let_go(driver):
+        session.rollback()
+        return True
+    end_on(pool, session)
+    return False
+
+
+def has_written(database: Database, store: TransactionalStore, session: Session) -> bool:
     """End what a session has begun before us; say whether it had done more than read, which is undone."""
-    connection = session.connection().connection.driver_connection
+    connection = connection_on(database.engine.pool, session).connection.driver_connection
     is_changed = has_changes(session)
     while (nested := session.get_nested_transaction()) is not None:
         nested.rollback()  # while its savepoint is still there
@@ -279,7 +293,7 @@ def take_connection(
     if borrowed is not None:
         return borrowed.connection, cast(PoolProxiedConnection, borrowed)
     try:
-        connection = database.engine.connect() if session is None else session.connection()
+        connection = database.engine.connect() if session is None else connection_on(database.engine.pool, session)
         return connection, connection.connection
     except SQLAlchemyError as error:
         log.error("store_unavailable: %s: %s", type(error).__name__, first_line(error))

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from sqlalchemy import Connection, Engine
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError, UnboundExecutionError
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import PoolProxiedConnection
 
@@ -179,11 +179,18 @@ def _reads_in_place(session: Session, engine: Engine) -> bool:
     """
     if session.in_nested_transaction() or has_changes(session):
         return False
-    if engine.pool.dispatch.checkout or engine.dispatch.engine_connect or session.get_bind() is not engine:
+    if engine.pool.dispatch.checkout or engine.dispatch.engine_connect or not _is_bound_to(engine, session):
         return False
     connection = session.connection()
     chosen, usual = (each.get_execution_options().get("isolation_level") for each in (connection, engine))
     return chosen == usual and not cast(Any, connection.connection.driver_connection).autocommit
+
+
+def _is_bound_to(engine: Engine, session: Session) -> bool:
+    try:
+        return session.get_bind() is engine
+    except UnboundExecutionError:
+        return False  # it finds a bind for each model
 
 
 def _withdraw(pooled: PoolProxiedConnection, session: Session | None, *, is_broken: bool) -> None:
@@ -204,6 +211,8 @@ def let_sessions_go(state: State) -> IdempotencyError | None:
 
     Gives the mistake, if it has done more than read; that is undone.
     """
-    sessions = [] if state.given_database is None else open_sessions(state.given_database)
-    written = [has_written(cast(TransactionalStore, state.store), session) for session in sessions]
+    database, store = state.given_database, cast(TransactionalStore, state.store)
+    if database is None:
+        return None
+    written = [has_written(database, store, session) for session in open_sessions(database)]
     return IdempotencyError(WRITTEN_OUTSIDE) if any(written) else None

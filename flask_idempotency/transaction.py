@@ -36,7 +36,7 @@ from flask_idempotency.joining import (
     expire,
     give_back,
     has_changes,
-    has_written,
+    has_written_here,
     is_in_autocommit,
     open_sessions,
     take_connection,
@@ -81,7 +81,7 @@ def choose_course(state: State, policy: Policy, reading: Reading) -> "Entered | 
         settle_sessions(state.database)
         found = _enter(state, policy, reading.asked, None, timedelta(0), outer)
         return found if isinstance(found, Entered) else _course(found, reading)
-    if any(has_written(store, other) for other in sessions[1:]):
+    if any(has_written_here(state.database, store, other) for other in sessions[1:]):
         raise IdempotencyError(WRITTEN_BEFORE)
     found = _ask(state, policy, reading.asked, session)
     if isinstance(found, Busy) and policy.in_flight == "wait" and _is_in_flight(course := _course(found, reading)):

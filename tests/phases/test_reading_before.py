@@ -4,6 +4,7 @@ import pytest
 from flask_sqlalchemy.session import Session
 from sqlalchemy import create_engine, event, func, select, text
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.orm import Session as PlainSession
 from sqlalchemy.orm import contains_eager
 
 from flask_idempotency import effect, phase
@@ -258,6 +259,23 @@ def test_what_was_written_to_another_bind_before_is_not_committed_by_the_phase(m
     assert desk.send().status_code == 201
     with elsewhere.connect() as connection:
         assert connection.execute(text("SELECT * FROM letter")).all() == []
+
+
+def test_a_session_that_finds_its_bind_by_table_may_read_before_a_phase(make_desk):
+    desk = make_desk()
+    others = []
+
+    def read_by_table(desk):
+        others.append(PlainSession(binds={desk.db.Order: desk.db.engine}))
+        look(desk, others[-1])
+
+    serve_reading(
+        desk, lambda: (others[-1].add(desk.db.Order(note="one")), others[-1].flush())[1], before=read_by_table
+    )
+
+    assert desk.send().status_code == 201
+    assert desk.notes == ["one"]
+    others[-1].close()
 
 
 def test_a_refused_write_leaves_nothing_in_the_session(make_desk):

@@ -5,15 +5,12 @@ from contextlib import suppress
 from itertools import count
 
 import pytest
-import sqlalchemy
 from flask import abort
 from sqlalchemy import event, text
 from sqlalchemy.exc import OperationalError, SQLAlchemyError
-from sqlalchemy.pool import NullPool
 
 from flask_idempotency import after_commit, exempt, idempotent, phase
 from flask_idempotency.errors import IdempotencyError
-from tests.transaction.conftest import make_database
 
 REPLAYED = "Idempotent-Replayed"
 
@@ -369,67 +366,6 @@ def test_the_apps_own_page_is_shown_for_work_that_failed_at_commit(orphanage):
 
 
 # -- other databases and other ways ------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def two_databases(make_shop, tmp_path):
-    """A shop with a second bind, whose table ``audit`` has an engine of its own."""
-    db = make_database()
-
-    class Audit(db.Model):
-        __bind_key__ = "audit"
-        id = db.Column(db.Integer, primary_key=True)
-        entry = db.Column(db.String)
-
-    db.Audit = Audit
-    url = f"sqlite:///{tmp_path / 'audit.db'}"
-    shop = make_shop(db=db, binds={"audit": url})
-    shop.begin()
-    outside = sqlalchemy.create_engine(url, poolclass=NullPool)
-
-    def entries():
-        with outside.connect() as connection:
-            return list(connection.scalars(text("SELECT entry FROM audit ORDER BY id")))
-
-    shop.entries = entries
-    return shop
-
-
-def test_of_several_binds_only_the_default_is_joined(two_databases):
-    shop = two_databases
-
-    def view():
-        shop.db.session.add_all([shop.db.Order(note="order"), shop.db.Audit(entry="audit")])
-        shop.db.session.commit()
-        shop.seen = (shop.notes, shop.entries())
-        crash()
-
-    shop.serve(view)
-
-    answer = shop.send()
-
-    assert answer.status_code == 500
-    assert shop.seen == ([], ["audit"])
-    assert (shop.notes, shop.entries()) == ([], ["audit"])
-
-
-def test_with_several_binds_a_success_is_in_all_of_them_once(two_databases):
-    shop = two_databases
-
-    def view():
-        shop.db.session.add_all([shop.db.Order(note="order"), shop.db.Audit(entry="audit")])
-        shop.db.session.commit()
-        shop.db.session.add_all([shop.db.Order(note="goes"), shop.db.Audit(entry="goes")])
-        shop.db.session.flush()
-        shop.db.session.rollback()
-        return "made", 201
-
-    shop.serve(view)
-
-    first, second = shop.send(), shop.send()
-
-    assert (first.status_code, second.status_code) == (201, 201)
-    assert (shop.notes, shop.entries()) == (["order"], ["audit"])
 
 
 def test_a_view_under_the_lease_guard_commits_as_it_goes(shop):
