@@ -15,7 +15,7 @@ from flask import request
 
 from flask_idempotency import signals
 from flask_idempotency.core.checkpoint import REQUEST, Checkpoint, Kind, check_name
-from flask_idempotency.core.decision import Refuse, Replay, Run, decide
+from flask_idempotency.core.decision import Refuse, Replay, Run, decide, is_in_flight
 from flask_idempotency.core.effects import legible
 from flask_idempotency.core.fingerprint import Fingerprint
 from flask_idempotency.core.record import Busy, Claim, Settled
@@ -55,7 +55,7 @@ def choose_course(state: State, policy: Policy, reading: Reading) -> "Held | Rep
     """Ask the store for the claim, and if the policy says so, wait for the holder to be done with it."""
     first = stored_request(state) if policy.resumable else None
     course = _ask(state, policy, reading, first)
-    if policy.in_flight == "wait" and _is_in_flight(course):
+    if policy.in_flight == "wait" and is_in_flight(course):
         with _place_to_wait(state) as has_place:
             if has_place:
                 course = _wait(state, policy, reading, first, course)
@@ -65,10 +65,6 @@ def choose_course(state: State, policy: Policy, reading: Reading) -> "Held | Rep
 def _ask(state: State, policy: Policy, reading: Reading, first: Checkpoint | None) -> Run | Replay | Refuse:
     asked, found = _claim(state.ready_store(), policy, reading, first)
     return decide(found, asked)
-
-
-def _is_in_flight(course: Run | Replay | Refuse) -> bool:
-    return isinstance(course, Refuse) and isinstance(course.refusal, RequestInFlight)
 
 
 def _place_to_wait(state: State) -> AbstractContextManager[bool]:
@@ -85,7 +81,7 @@ def _wait(
     """Ask again whenever the holder may be done, until somebody has answered or the time is over."""
     record, pause = reading.asked.id, FIRST_LOOK
     deadline = monotonic() + state.settings.wait.total_seconds()
-    while _is_in_flight(course) and (left := deadline - monotonic()) > 0:
+    while is_in_flight(course) and (left := deadline - monotonic()) > 0:
         state.doorbell.wait(record, min(pause, left))
         pause = min(pause * 1.5, LONGEST_PAUSE)
         course = _ask(state, policy, reading, first)

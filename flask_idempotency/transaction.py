@@ -16,7 +16,7 @@ from sqlalchemy.pool import PoolProxiedConnection
 
 from flask_idempotency import signals
 from flask_idempotency.borrowing import Borrowed, outer_connection, settle_sessions
-from flask_idempotency.core.decision import Refuse, Replay, Run, decide
+from flask_idempotency.core.decision import Refuse, Replay, Run, decide, is_in_flight
 from flask_idempotency.core.keeping import is_success
 from flask_idempotency.core.record import Asked, Busy, Claim, Finished, Record, Settled, Transaction
 from flask_idempotency.core.reference import reference_of
@@ -26,7 +26,6 @@ from flask_idempotency.errors import (
     ConfigError,
     IdempotencyError,
     OutcomeUnknown,
-    RequestInFlight,
     StoreUnavailable,
     WorkRefused,
 )
@@ -84,16 +83,12 @@ def choose_course(state: State, policy: Policy, reading: Reading) -> "Entered | 
     if any(has_written_here(state.database, store, other) for other in sessions[1:]):
         raise IdempotencyError(WRITTEN_BEFORE)
     found = _ask(state, policy, reading.asked, session)
-    if isinstance(found, Busy) and policy.in_flight == "wait" and _is_in_flight(course := _course(found, reading)):
+    if isinstance(found, Busy) and policy.in_flight == "wait" and is_in_flight(course := _course(found, reading)):
         with state.wait_limit.place(state.database.engine) as has_place:
             if not has_place:
                 return course
             found = _ask(state, policy, reading.asked, session, patience=state.settings.wait)
     return found if isinstance(found, Entered) else _course(found, reading)
-
-
-def _is_in_flight(course: Replay | Refuse) -> bool:
-    return isinstance(course, Refuse) and isinstance(course.refusal, RequestInFlight)
 
 
 def _course(found: Busy | Settled, reading: Reading) -> Replay | Refuse:

@@ -29,6 +29,11 @@ class Refuse:
     refusal: errors.RequestRefused
 
 
+def is_in_flight(course: Run | Replay | Refuse) -> bool:
+    """Say whether the same request is still running, so that waiting may help."""
+    return isinstance(course, Refuse) and isinstance(course.refusal, errors.RequestInFlight)
+
+
 def decide(found: Claim | Busy | Settled, asked: Fingerprint) -> Run | Replay | Refuse:
     """Turn the store's answer into one of three courses. Another body is 422 before anything else is looked at."""
     match found:
