@@ -14,6 +14,7 @@ from flask_idempotency.errors import ConfigError
 from flask_idempotency.policy import MARK, Options, is_decorated, layers_of
 from flask_idempotency.settings import SAFE_METHODS
 from flask_idempotency.state import State
+from flask_idempotency.stores.forks import start_afresh_in_child
 
 Mistakes = dict[tuple[str, str], str]  # of an endpoint's method: a sentence that says what to do
 
@@ -26,6 +27,11 @@ class MisplacedDecorators:
     def __init__(self, app: Flask, state: State) -> None:
         self._app, self._state, self._lock = app, state, Lock()
         self._found: Mistakes | None = None
+        start_afresh_in_child(self)
+
+    def start_afresh(self) -> None:
+        """Take a new lock: another thread of the parent may hold the old one."""
+        self._lock = Lock()
 
     def check(self, endpoint: str | None, _: dict[str, Any] | None) -> None:
         """Raise ConfigError for a request to a view that only seems to be protected (``url_value_preprocessor``)."""

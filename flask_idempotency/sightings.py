@@ -4,6 +4,8 @@ from datetime import timedelta
 from threading import Lock
 from time import monotonic
 
+from flask_idempotency.stores.forks import start_afresh_in_child
+
 MOST = 10_000  # effects in doubt that one process remembers, 2 MB; what it forgets is only waited for again
 SLACK = timedelta(seconds=10)  # that a database's clock may fall behind ours, while it is set right, and mean nothing
 
@@ -13,6 +15,11 @@ class Sightings:
 
     def __init__(self) -> None:
         self._since: dict[str, float] = {}
+        self._lock = Lock()
+        start_afresh_in_child(self)
+
+    def start_afresh(self) -> None:
+        """Take a new lock: another thread of the parent may hold the old one. What the parent has seen was seen."""
         self._lock = Lock()
 
     def begin(self, effect: str) -> None:

@@ -1,6 +1,7 @@
 """After a fork, connections that were opened before it belong to the parent, and the child opens its own.
 
-Processes that share a connection commit and roll back each other's work.
+Processes that share a connection commit and roll back each other's work. Other threads stay with the parent too, and
+with them whatever they were waiting for, and the locks that they held.
 """
 
 import os
@@ -8,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from threading import Event, Lock, RLock, get_ident
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakSet
 
 if TYPE_CHECKING:
@@ -37,8 +38,20 @@ def end_at_fork(session: Any) -> None:
         _SESSIONS.add(session)
 
 
+class StartsAfresh(Protocol):
+    """What keeps something about the threads of its process."""
+
+    def start_afresh(self) -> None:
+        """Forget the threads of the parent, and every lock that one of them may hold."""
+
+
+def start_afresh_in_child(thing: StartsAfresh) -> None:
+    """Have every child call ``start_afresh()``, as long as the thing exists."""
+    _AFRESH.add(thing)
+
+
 def notice_fork() -> None:
-    """Drop the parent's connections if that has not been done: uWSGI forks in C, without running Python's hooks."""
+    """Begin as a child if that has not been done: uWSGI forks in C, without running Python's hooks."""
     process = os.getpid()
     if process != _PROCESS[0]:
         with _NOTICING.setdefault(process, Lock()):  # not one from before the fork: that may be held for ever
@@ -111,6 +124,8 @@ def _begin_child() -> None:
         with suppress(RuntimeError):  # Flask-SQLAlchemy has no session outside of an app context
             if session.registry.has():
                 session.rollback()
+    for thing in list(_AFRESH):
+        thing.start_afresh()
     _PROCESS[0] = os.getpid()
 
 
@@ -125,6 +140,7 @@ _NOTICING: dict[int, Lock] = {}  # by process
 _ENGINES: "WeakSet[Engine]" = WeakSet()
 _ENTRIES: WeakSet[Any] = WeakSet()  # one for each connection of those engines
 _SESSIONS: WeakSet[Any] = WeakSet()
+_AFRESH: WeakSet[StartsAfresh] = WeakSet()
 _PARENTS: list[object] = []  # connections and pools of the parent: some drivers close what is garbage-collected
 _GATE = RLock()  # held during a fork: no statement begins meanwhile
 _INSIDE: set[int] = set()  # the threads that are inside a statement

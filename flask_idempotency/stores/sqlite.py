@@ -28,7 +28,7 @@ from flask_idempotency.errors import (
     WorkRefused,
 )
 from flask_idempotency.stores.database import Fault, Message, Rows, T, WrittenBefore, first_line, log
-from flask_idempotency.stores.forks import no_fork_meanwhile
+from flask_idempotency.stores.forks import no_fork_meanwhile, start_afresh_in_child
 from flask_idempotency.stores.memory import MemoryStore
 from flask_idempotency.stores.schema import VERSION, Structure
 from flask_idempotency.stores.sql import ENDED_BY_STEP, ENTRY, KEPT, MAKE_TABLES, SqlStore, check_columns
@@ -54,6 +54,11 @@ class SqliteStore(SqlStore):
         super().__init__(engine, is_apps_own=is_apps_own)
         self._path = Path(engine.url.database or "")
         self._waiting: dict[object, Asked] = {}  # the requests of this process that wait for the writer
+        start_afresh_in_child(self)
+
+    def start_afresh(self) -> None:
+        """Forget the requests that wait in the parent: nothing in this process would ever end their wait."""
+        self._waiting = {}
 
     def check(self) -> None:
         """Raise ConfigError unless the file can be written, and its tables, if it has some, are of this version."""

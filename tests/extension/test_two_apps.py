@@ -142,7 +142,7 @@ def test_waiters_of_one_app_are_not_woken_by_another(stores):
     bells = [app.extensions["idempotency"].doorbell for app in (one, two)]
     waiter = threading.Thread(target=bells[0].wait, args=(b"id", 60))
     waiter.start()
-    while not bells[0]._bells:
+    while not bells[0]._waiting:
         waiter.join(0.01)
 
     bells[1].ring(b"id")

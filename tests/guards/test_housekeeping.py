@@ -365,7 +365,7 @@ def test_a_bell_wakes_those_who_wait_for_this_record_and_is_forgotten():
     waiting = [threading.Thread(target=wait, args=(record,)) for record in (here, here, there)]
     for thread in waiting:
         thread.start()
-    eventually(lambda: sum(map(len, doorbell._bells.values())) == 3, what="three who wait")
+    eventually(lambda: len(doorbell._waiting) == 3, what="three who wait")
 
     doorbell.ring(here)
     eventually(lambda: woken == [here, here], what="two who were woken")
@@ -374,7 +374,7 @@ def test_a_bell_wakes_those_who_wait_for_this_record_and_is_forgotten():
         thread.join(5)
 
     assert woken == [here, here, there]
-    assert doorbell._bells == {}
+    assert doorbell._waiting == {}
 
 
 def test_waiting_for_a_bell_that_never_rings_leaves_nothing_behind():
@@ -382,4 +382,4 @@ def test_waiting_for_a_bell_that_never_rings_leaves_nothing_behind():
 
     doorbell.wait(RecordId(bytes(32)), 0.01)
 
-    assert doorbell._bells == {}
+    assert doorbell._waiting == {}

@@ -94,7 +94,7 @@ def test_a_place_is_free_again_after_the_wait(shop, threads, gate):
     gate.open()
 
     assert statuses([first, second]) == {201: 2}
-    assert shop.app.extensions["idempotency"].wait_limit._waiting == 0
+    assert shop.app.extensions["idempotency"].wait_limit._waiting == {}
 
 
 @pytest.mark.parametrize(
