@@ -18,13 +18,15 @@ class CommitEvents:
 
     def withhold(self, session: Session) -> None:
         """Keep a session's ``after_commit`` listeners waiting from now on. Harmless if they wait already."""
-        if not isinstance(session.dispatch, _Withholding):
-            vars(session)["dispatch"] = _Withholding(session.dispatch, self)
+        events: Any = session.dispatch
+        if not isinstance(events.after_commit, _Withheld):
+            events.after_commit = _Withheld(events.after_commit, self)
 
     def give_back(self, session: Session) -> None:
         """Let a session call its listeners itself again."""
-        if isinstance(session.dispatch, _Withholding):
-            vars(session)["dispatch"] = session.dispatch.events
+        events: Any = session.dispatch
+        if isinstance(events.after_commit, _Withheld):
+            events.after_commit = events.after_commit.listeners
 
     def note(self, session: Session) -> None:
         """Remember that a session has committed; a released savepoint is not a commit."""
@@ -45,29 +47,21 @@ class CommitEvents:
                 log.exception("an after_commit listener failed; the request took effect all the same")
 
 
-class _Withholding:
-    """A session's events; all but ``after_commit`` pass through."""
-
-    def __init__(self, events: Any, commits: CommitEvents) -> None:
-        self.events = events
-        self.after_commit = _Withheld(events, commits)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.events, name)
-
-
 class _Withheld:
-    """The ``after_commit`` event while it is withheld; listeners may still be added and removed."""
+    """The ``after_commit`` event of one session while it is withheld; listeners may still be added and removed."""
 
-    def __init__(self, events: Any, commits: CommitEvents) -> None:
-        self._events, self._commits = events, commits
+    def __init__(self, listeners: Any, commits: CommitEvents) -> None:
+        self.listeners, self._commits = listeners, commits
 
     def __call__(self, session: Session) -> None:
         self._commits.note(session)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._events.after_commit, name)
+        return getattr(self.listeners, name)
 
-    def for_modify(self, _: object) -> Any:
-        """Give the collection that ``event.listen`` adds to."""
-        return self._events.after_commit.for_modify(self._events)
+    def for_modify(self, events: Any) -> Any:
+        """Give the collection that ``event.listen`` adds to, which takes the place of an empty one."""
+        events.after_commit = self.listeners
+        self.listeners = self.listeners.for_modify(events)
+        events.after_commit = self
+        return self.listeners

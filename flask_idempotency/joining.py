@@ -15,7 +15,7 @@ from flask_idempotency.binds import connection_on, end_on, has_other_binds
 from flask_idempotency.borrowing import Borrowed
 from flask_idempotency.committing import CommitEvents
 from flask_idempotency.errors import StoreUnavailable
-from flask_idempotency.joint import Face, Joint, divert, face_of, is_autocommit
+from flask_idempotency.joint import Face, Joint, divert, face_of
 from flask_idempotency.lending import (
     OWN_LEVEL,
     Lent,
@@ -298,13 +298,6 @@ def take_connection(
     except SQLAlchemyError as error:
         log.error("store_unavailable: %s: %s", type(error).__name__, first_line(error))
         raise StoreUnavailable(retry_after=1) from error
-
-
-def is_in_autocommit(connection: Connection) -> bool:
-    """Say whether the app has chosen, for a connection or its engine, that every statement is committed at once."""
-    # create_engine(isolation_level=...) is kept nowhere else. If it is renamed, PostgreSQL's driver still knows.
-    usual = getattr(connection.dialect, "_on_connect_isolation_level", None)
-    return is_autocommit(connection.get_execution_options().get("isolation_level", usual))
 
 
 def has_changes(session: Session) -> bool:

@@ -370,6 +370,13 @@ def is_autocommit(level: object) -> bool:
     return isinstance(level, str) and level.upper() == "AUTOCOMMIT"
 
 
+def is_in_autocommit(connection: Connection) -> bool:
+    """Say whether the app has chosen, for a connection or its engine, that every statement is committed at once."""
+    # create_engine(isolation_level=...) is kept nowhere else. If it is renamed, PostgreSQL's driver still knows.
+    usual = getattr(connection.dialect, "_on_connect_isolation_level", None)
+    return is_autocommit(connection.get_execution_options().get("isolation_level", usual))
+
+
 _SAVEPOINTS = {
     "do_savepoint": Face.set_savepoint,
     "do_rollback_to_savepoint": Face.rollback_to_savepoint,

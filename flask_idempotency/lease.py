@@ -124,16 +124,20 @@ class Held:
         self._is_lost = self._is_quarantined = False
         self._leaves_lease = self._has_ended = False
 
-    def note_commit(self, connection: "Connection", where: str) -> None:
+    def note_commit(self, connection: "Connection", where: Callable[[], str]) -> None:
         """Remember that the view commits something outside of a phase; a hook behind it may."""
+        from flask_idempotency.outside import has_changed_rows  # brings SQLAlchemy, which whoever commits has loaded
+
         database = self.state.given_database
         if self._has_ended or self._committed_at is not None or database is None:
             return
         if self.work is not None:
             return  # a listener behind the COMMIT of a phase, which is not run again
+        if connection.engine.pool is not database.engine.pool:
+            return
         store, driver = cast(TransactionalStore, self.state.store), connection.connection.driver_connection
-        if connection.engine.pool is database.engine.pool and store.has_written(driver):
-            self._committed_at = where
+        if has_changed_rows(connection) or store.has_written(driver):
+            self._committed_at = where()
 
     @property
     def has_committed(self) -> bool:

@@ -36,10 +36,10 @@ from flask_idempotency.joining import (
     give_back,
     has_changes,
     has_written_here,
-    is_in_autocommit,
     open_sessions,
     take_connection,
 )
+from flask_idempotency.joint import is_in_autocommit
 from flask_idempotency.policy import Policy
 from flask_idempotency.state import State
 from flask_idempotency.stores import TransactionalStore
@@ -182,7 +182,7 @@ class Entered(Work):
         """The attempt is its own work."""
         return self
 
-    def note_commit(self, connection: object, where: str) -> None:
+    def note_commit(self, connection: object, where: Callable[[], str]) -> None:
         """Do nothing: what is committed elsewhere is not ours to judge."""
 
     @property

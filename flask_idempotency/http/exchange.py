@@ -52,7 +52,7 @@ class Attempt(Protocol):
     def work(self) -> object:
         """The transaction that the app's sessions take part in now, if there is one."""
 
-    def note_commit(self, connection: Any, where: str) -> None:
+    def note_commit(self, connection: Any, where: Callable[[], str]) -> None:
         """Hear of a commit that is about to be made outside of our transaction, and where in the app's code."""
 
     def note_return(self) -> None:
