@@ -140,19 +140,26 @@ class Work:
         end_lending(self)
         self.joint.is_ending = True
         sessions = list(self._sessions.items())
-        for session, _ in sessions:  # all of them, before a listener of one may raise
+        for session, _ in sessions:  # all of them, before a listener of one is called
             session.idempotency_work = None  # type: ignore[attr-defined]  # as above
             self._events.give_back(session)
+        failure: Exception | None = None  # of a listener: the other sessions end all the same
         for session, connection in sessions:
-            transaction = session.get_transaction()
-            if transaction is None:
-                continue
-            face = face_of(connection)
-            if face is not None and self.joint.has_uncommitted(face):
-                session.rollback()
-            else:
-                end_on(connection.engine.pool, session)  # it has only read; its objects stay as they are
+            try:
+                self._end(session, connection)
+            except Exception as error:  # noqa: BLE001  # raised below
+                failure = failure or error
         self.joint.end()
+        if failure is not None:
+            raise failure
+
+    def _end(self, session: Session, connection: Connection) -> None:
+        """End a session's part, as closing it would."""
+        face = face_of(connection)
+        if session.in_transaction() and face is not None and self.joint.has_uncommitted(face):
+            session.rollback()
+        else:
+            end_on(connection.engine.pool, session)  # it has only read; its objects stay as they are
 
     def _forget(self) -> None:
         """Have the sessions forget what they believe to have committed, and what they were to write; what they had read

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 from flask import abort, g
 from flask_sqlalchemy.session import Session as FlaskSession
-from sqlalchemy import text
+from sqlalchemy import event, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from flask_idempotency import idempotent
@@ -565,3 +565,41 @@ def test_a_key_that_comes_again_needs_none_of_the_app_s_connections(make_shop):
     assert again.data == met_before.data
     assert again.headers[REPLAYED] == "true"
     assert another.status_code == 503
+
+
+class ListenerFailed(Exception):
+    """What a listener raises."""
+
+
+@pytest.mark.parametrize("answer", [answer_500, crash, answer_201], ids=lambda answer: answer.__name__)
+@pytest.mark.parametrize("failing", [0, 1], ids=["the first to end", "the last to end"])
+def test_a_rollback_listener_that_raises_leaves_no_session_in_the_ended_transaction(shop, answer, failing, caplog):
+    factory = shop.db.session.session_factory
+    with shop.app.app_context():
+        sessions, committed = [factory() for _ in range(3)], []
+
+    def fail(_):
+        raise ListenerFailed
+
+    for number, session in enumerate(sessions):
+        event.listen(session, "after_commit", lambda _, number=number: committed.append(number))
+    event.listen(sessions[failing * 2], "after_rollback", fail, once=True)
+
+    def view():
+        for session in sessions:
+            session.add(shop.db.Order(note="in vain"))
+            session.flush()
+        return answer()
+
+    shop.serve(view)
+    status = shop.send().status_code
+    with shop.app.app_context():
+        for number, session in enumerate(sessions):
+            session.add(shop.db.Order(note=f"later {number}"))
+            session.commit()
+            session.close()
+
+    assert status in (500, 503)
+    assert shop.notes == ["later 0", "later 1", "later 2"]
+    assert committed == [0, 1, 2]
+    assert shop.records == 0
