@@ -2,6 +2,7 @@
 
 import json
 import os
+import sqlite3
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -157,3 +158,47 @@ def test_a_child_that_ends_in_order_rolls_nothing_of_its_parent_back(make_postgr
         shop.db.session.commit()
 
     assert shop.notes == ["parent's"]
+
+
+# -- connections that are in use at the fork ---------------------------------------------------------------------------
+
+
+def test_the_one_connection_of_a_static_pool_that_is_in_use_at_a_fork_stays_open_in_the_parent(make_sqlite_shop):
+    shop = make_sqlite_shop(engine={"poolclass": sqlalchemy.StaticPool})
+    shop.begin()
+    with shop.app.app_context():
+        shop.db.session.add(shop.db.Order(note="parent's"))
+        shop.db.session.flush()
+
+        with Child(lambda: "forked") as child:
+            assert child.step() == "forked"
+        shop.db.session.commit()
+
+    assert shop.notes == ["parent's"]
+
+
+def test_a_connection_that_is_in_use_at_a_fork_comes_back_to_its_pool_and_is_closed_with_it(make_sqlite_shop):
+    shop = make_sqlite_shop()
+    shop.begin()
+    in_use, idle = shop.engine.connect(), shop.engine.connect()
+    drivers = [each.connection.driver_connection for each in (in_use, idle)]
+    idle.close()
+
+    with Child(lambda: "forked") as child:
+        assert child.step() == "forked"
+    in_use.execute(sqlalchemy.text("INSERT INTO orders (note) VALUES ('parent''s')"))
+    in_use.commit()
+    in_use.close()
+    known = shop.engine.pool.checkedin()
+    shop.engine.dispose()
+
+    assert (known, [_is_closed(driver) for driver in drivers]) == (1, [True, True])
+    assert shop.notes == ["parent's"]
+
+
+def _is_closed(driver: sqlite3.Connection) -> bool:
+    try:
+        driver.execute("SELECT 1")
+    except sqlite3.ProgrammingError as error:
+        return "closed database" in str(error)
+    return False
