@@ -27,7 +27,7 @@ from flask_idempotency.policy import (
     note_decorated,
 )
 from flask_idempotency.publishing import describe
-from flask_idempotency.request import MindingWhatLeaves, do_afterwards, follow, open_decorated
+from flask_idempotency.request import do_afterwards, follow, open_decorated
 from flask_idempotency.settings import Guard, InFlight
 from flask_idempotency.state import NAME, check_at_start, current_state, make_state
 from flask_idempotency.stores import Store, TransactionalStore
@@ -154,20 +154,20 @@ def idempotent(view: Any = None, /, **given: Any) -> Any:
 
             @wraps(view)
             async def protected(*args: Any, **kwargs: Any) -> Any:
-                answer = open_decorated(options)
+                answer, minding = open_decorated(options)
                 if answer is not None:
                     return answer
-                with MindingWhatLeaves():
+                with minding:
                     return await cast(Awaitable[Any], view(*args, **kwargs))
 
         else:
 
             @wraps(view)
             def protected(*args: Any, **kwargs: Any) -> Any:
-                answer = open_decorated(options)
+                answer, minding = open_decorated(options)
                 if answer is not None:
                     return answer
-                with MindingWhatLeaves():
+                with minding:
                     return view(*args, **kwargs)
 
         setattr(protected, MARK, options)

@@ -1,16 +1,18 @@
 """What a view asks of the extension, frozen: the options of ``@idempotent`` laid over the app's settings."""
 
+import functools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from datetime import timedelta
 from difflib import get_close_matches
 from functools import partial
-from inspect import CO_VARARGS, CO_VARKEYWORDS, signature
+from inspect import CO_VARARGS, CO_VARKEYWORDS, getattr_static, signature
 from types import FunctionType, MethodType
 from typing import Any
 from weakref import WeakSet
 
+import werkzeug.utils
 from flask import Request, Response
 
 from flask_idempotency.errors import ConfigError
@@ -24,6 +26,8 @@ CallerFunction = Callable[[str], object]
 MARK = "__idempotency__"  # the attribute of a view that carries its options, or EXEMPT
 _RESOURCES = frozenset({"flask_restful", "flask_restx"})
 _DEPTH = 12  # decorators looked through in search of the mark; nobody stacks more
+_FUNCTIONS = (FunctionType, MethodType)
+_CACHED = (functools.cached_property, werkzeug.utils.cached_property)
 _decorated: WeakSet[FunctionType] = WeakSet()
 
 
@@ -136,7 +140,8 @@ def has_decorators(view: Callable[..., Any], method: str) -> bool:
     class_, name = getattr(view, "view_class", None), method.lower()
     if getattr(class_, "decorators", None) or any(True for _ in _method_decorators(class_, name)):
         return True
-    return _is_wrapped(view) or any(_is_wrapped(getattr(class_, each, None)) for each in (name, "dispatch_request"))
+    served_by = (getattr(class_, each, None) for each in (name, "dispatch_request"))
+    return any(map(_is_wrapped, (view, *_held_by(view), *served_by)))
 
 
 def has_decorators_inside(view: Callable[..., Any], method: str) -> bool:
@@ -179,16 +184,48 @@ def layers_of(view: Any, depth: int = _DEPTH) -> Iterator[Any]:
     """Give a view and what it wraps, from the outside in.
 
     A decorator above ours that forgot ``functools.wraps`` hides the mark, and the view would be claimed, or replayed,
-    before that decorator had its say. So a function that takes anything is searched for the one it passes it on to.
+    before that decorator had its say. So a function that takes anything is searched for the one it passes it on to, and
+    an object that is called like a function for the one in its attributes.
     """
     yield view
     if depth:
         inner = [getattr(view, "__wrapped__", None), *(_closed_over(view) if _takes_anything(view) else ())]
-        if isinstance(view, partial):
-            inner.append(view.func)
+        inner += [view.func] if isinstance(view, partial) else _held_by(view)
         for each in inner:
-            if isinstance(each, FunctionType | MethodType):
+            if isinstance(each, _FUNCTIONS):
                 yield from layers_of(each, depth - 1)
+
+
+def load(view: Any) -> None:
+    """Load a view that loads itself when it is first called (Flask's documentation: lazily loading views).
+
+    If that fails it fails again when the view is called, and the app sees why.
+    """
+    for name in _lazy_names(view):
+        with suppress(Exception):
+            getattr(view, name)
+
+
+def is_lazy(view: Any) -> bool:
+    """Say whether a view may have something in it that is not loaded yet."""
+    return any(name not in vars(view) for name in _lazy_names(view))
+
+
+def _lazy_names(view: Any) -> list[str]:
+    """Name the cached properties of an object that is called like a function."""
+    classes = type(view).__mro__ if _is_object(view) else ()
+    return [name for each in classes for name, value in vars(each).items() if isinstance(value, _CACHED)]
+
+
+def _held_by(view: Any) -> list[Any]:
+    """Give the function that an object has in its attributes; of several, nobody knows which one it calls."""
+    found = [each for each in vars(view).values() if isinstance(each, _FUNCTIONS)] if _is_object(view) else []
+    return found if len(found) == 1 else []
+
+
+def _is_object(view: Any) -> bool:
+    """Say whether it is an object that is called like a function, and takes anything."""
+    return _takes_anything(getattr_static(type(view), "__call__", None)) and hasattr(view, "__dict__")
 
 
 def note_decorated(view: Any) -> None:
@@ -214,7 +251,7 @@ def _closed_over(view: FunctionType) -> Iterator[Any]:
     """
     for cell in view.__closure__ or ():
         with suppress(ValueError):
-            if issubclass(type(cell.cell_contents), FunctionType | MethodType):
+            if issubclass(type(cell.cell_contents), _FUNCTIONS):
                 yield cell.cell_contents
 
 

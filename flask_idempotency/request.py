@@ -2,6 +2,8 @@
 
 import logging
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +43,17 @@ if TYPE_CHECKING:
 BEHIND_DECORATORS = (
     "%s %s (%s) has decorators but not @idempotent: a request with a key is claimed, and a replay answered, before they"
     " run. Put @idempotent below the decorators that decide who may come in, or @exempt on the view."
+)
+
+NESTED = "One request, one claim: a protected view was called inside another; call what it does instead."
+NESTED_OTHERWISE = (
+    "One request, one claim: {endpoint!r} is protected, and called a protected view that has other options; give both"
+    " the same options, or call what that view does instead."
+)
+HIDDEN = (
+    "One request, one claim: no @idempotent was found on {endpoint!r}, so its request was claimed before the view ran,"
+    " and then it called a view that has one; put @idempotent on what the route leads to, and use functools.wraps in"
+    " the decorators above it."
 )
 
 UNDONE = (
@@ -106,7 +119,7 @@ def _open_undecorated(state: State) -> Response | None:
     if not (settings.required or may_have_key(asked)):
         return None
     endpoint = asked.endpoint
-    if endpoint is None or state.options_of(endpoint, asked.method) is not None:
+    if endpoint is None or state.options_of(endpoint, asked.method, loads=True) is not None:
         return None  # the latter opens where its decorator stands, or not at all
     if asked.method in state.policy().methods and state.is_behind_decorators(endpoint, asked.method):
         state.warn_once(BEHIND_DECORATORS, asked.method, asked.url_rule, endpoint)
@@ -131,9 +144,29 @@ class MindingWhatLeaves:
                 found.refusal = None
 
 
-def open_decorated(options: Options) -> Response | None:
-    """Open the current request where the decorator of its view stands."""
-    return _open(current_state(), _this_request(), options)
+def open_decorated(options: Options) -> tuple[Response | None, AbstractContextManager[None]]:
+    """Open the current request where the decorator of its view stands: give its answer, or None and what to run it in.
+
+    A claim that was opened at another decorator with the same options covers this one too.
+    """
+    state, asked = current_state(), _this_request()
+    if _is_covered(state, asked, options):
+        return None, nullcontext()
+    return _open(state, asked, options, at_decorator=True), MindingWhatLeaves()
+
+
+def _is_covered(state: State, asked: Request, options: Options) -> bool:
+    """Say whether the request was claimed before, as this view wants it. Raises IdempotencyError if otherwise."""
+    found, policy = exchange.peek(asked.environ), state.policy(options)
+    if found is None or asked.method not in policy.methods:
+        return False
+    if found.owner is not state or found.attempt is None:
+        raise IdempotencyError(NESTED)
+    if not found.at_decorator:
+        raise IdempotencyError(HIDDEN.format(endpoint=asked.endpoint))
+    if replace(policy, required=True) != replace(found.policy, required=True):  # it has a key
+        raise IdempotencyError(NESTED_OTHERWISE.format(endpoint=asked.endpoint))
+    return True
 
 
 def _refuse_to_resume(state: State, asked: Request) -> None:
@@ -145,17 +178,14 @@ def _refuse_to_resume(state: State, asked: Request) -> None:
         raise dress(state, CheckpointUnknown(retry_after=1), known)
 
 
-def _open(state: State, asked: Request, options: Options) -> Response | None:
+def _open(state: State, asked: Request, options: Options, *, at_decorator: bool = False) -> Response | None:
     """Decide a request's course: None to run the view, an answer to replay, or a refusal that is raised."""
     policy = state.policy(options)
     if asked.method not in policy.methods:
         _refuse_to_resume(state, asked)
         return None
     if exchange.peek(asked.environ) is not None:
-        raise IdempotencyError(
-            "One request, one claim: a protected view was called inside another; call what it does instead,"
-            " and use functools.wraps in every decorator above @idempotent."
-        )
+        raise IdempotencyError(NESTED)
     known: Reference | None = None
     reading: Reading | None = None
     course: Attempt | Replay | Refuse
@@ -174,7 +204,7 @@ def _open(state: State, asked: Request, options: Options) -> Response | None:
         course = Refuse(error)
         if error.reference is not None:
             known = Reference(error.reference)
-    found = Exchange(state, course, policy, known, reading)
+    found = Exchange(state, course, policy, known, reading, at_decorator)
     exchange.put(asked.environ, found)
     match course:
         case Replay(snapshot):

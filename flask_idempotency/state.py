@@ -25,7 +25,9 @@ from flask_idempotency.policy import (
     apply,
     has_decorators,
     has_decorators_inside,
+    is_lazy,
     is_question,
+    load,
     options_of,
 )
 from flask_idempotency.settings import Guard, Settings, read_settings
@@ -123,11 +125,19 @@ class State:
         if self.given_database is None:
             raise ConfigError(f"{what} needs {self.missing}{or_else}.")
 
-    def options_of(self, endpoint: str, method: str) -> Options | Exempt | None:
-        """Find what the view of the current app's endpoint was decorated with, once."""
+    def options_of(self, endpoint: str, method: str, *, loads: bool = False) -> Options | Exempt | None:
+        """Find what the view of the current app's endpoint was decorated with, once.
+
+        Of a view that is loaded lazily nothing is known before; with *loads*, it is loaded now.
+        """
         key = (endpoint, method)
         if key not in self._options:
-            self._options[key] = options_of(current_app.view_functions[endpoint], method)
+            view = current_app.view_functions[endpoint]
+            if loads:
+                load(view)
+            if is_lazy(view):
+                return options_of(view, method)
+            self._options[key] = options_of(view, method)
         return self._options[key]
 
     def is_behind_decorators(self, endpoint: str, method: str) -> bool:

@@ -93,6 +93,7 @@ class Exchange:
     policy: Policy
     reference: Reference | None
     reading: Reading | None
+    at_decorator: bool = False  # opened by the view's @idempotent, not before the view
     made: Made | None = None
     restored: Restored | None = None  # what a replay has been given already
     refusal: RequestRefused | None = None  # what a phase or effect has raised, if the view let it pass or may have

@@ -50,6 +50,15 @@ def positions_only(view):
     return checked
 
 
+class Object:
+    def __init__(self, view):
+        self.view = view
+
+    def __call__(self, *args, **kwargs):
+        check()
+        return self.view(*args, **kwargs)
+
+
 def of_a_coroutine(view):
     async def checked(*args, **kwargs):
         check()
@@ -69,7 +78,7 @@ def with_options(view):
     return decorate(view)
 
 
-ABOVE = [with_wraps, without_wraps, keywords_only, positions_only, of_a_coroutine, with_options]
+ABOVE = [with_wraps, without_wraps, keywords_only, positions_only, of_a_coroutine, with_options, Object]
 ALICE = {"X-User": "alice"}
 
 

@@ -1,8 +1,12 @@
 """Whatever kind a view is, its first answer and its replay are equal: row M07."""
 
+import sys
+from types import ModuleType
+
 import pytest
 from flask import Blueprint, abort, make_response
 from flask.views import MethodView, View
+from werkzeug.utils import cached_property, import_string
 
 from flask_idempotency import exempt, idempotent
 from tests.apps.shop import REPLAYED
@@ -183,6 +187,85 @@ def test_a_method_inherited_from_another_class_is_decorated_still(shop):
     shop.app.add_url_rule("/heir", view_func=Heir.as_view("heir", shop))
 
     assert is_protected(shop, "/heir")
+
+
+# -- objects that are called like functions ----------------------------------------------------------------------------
+
+
+class LazyView:
+    """As in Flask's documentation, *Lazily Loading Views*."""
+
+    def __init__(self, import_name):
+        self.__module__, self.__name__ = import_name.rsplit(".", 1)
+        self.import_name = import_name
+
+    @cached_property
+    def view(self):
+        return import_string(self.import_name)
+
+    def __call__(self, *args, **kwargs):
+        return self.view(*args, **kwargs)
+
+
+@pytest.fixture
+def lazy(shop, monkeypatch):
+    """`lazy(view)`: a view at "/lazy" that loads this one when it is first called."""
+    module = ModuleType("tests_lazy_views")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+
+    def serve(view):
+        module.view = view
+        shop.app.add_url_rule("/lazy", view_func=LazyView(f"{module.__name__}.view"), methods=["POST"])
+
+    return serve
+
+
+@pytest.mark.parametrize(
+    "decorate",
+    [idempotent(required=True), idempotent(guard="lease", retention=60), lambda view: view],
+    ids=["decorated", "with options", "undecorated"],
+)
+def test_a_view_that_is_loaded_lazily_is_protected_as_it_says(shop, lazy, decorate):
+    shop.app.add_url_rule("/other", "other", lambda: "other")
+    lazy(decorate(lambda: shop.run()))
+    shop.app.test_client().get("/other")  # the first request, at which every decorator is looked at
+
+    assert is_protected(shop, "/lazy")
+
+
+def test_a_view_that_is_loaded_lazily_may_require_a_key(shop, lazy):
+    lazy(idempotent(required=True)(shop.run))
+
+    assert shop.send("/lazy", None).json["code"] == "key-missing"
+
+
+def test_a_view_that_is_loaded_lazily_may_be_exempt(shop, lazy):
+    lazy(exempt(lambda: shop.run()))
+
+    assert not is_protected(shop, "/lazy")
+
+
+def test_lazy_views_are_loaded_for_no_request_but_their_own(shop, lazy):
+    lazy(lambda: shop.run())
+    view = shop.app.view_functions["view"]
+
+    shop.send()
+    before = "view" in vars(view)
+    shop.send("/lazy", "another")
+
+    assert (before, "view" in vars(view)) == (False, True)
+
+
+def test_a_lazy_view_that_cannot_be_loaded_fails_in_its_own_words_until_it_can(shop, monkeypatch):
+    shop.app.testing = True
+    shop.app.add_url_rule("/missing", view_func=LazyView("tests_missing_module.view"), methods=["POST"])
+    with pytest.raises(ImportError, match="tests_missing_module"):
+        shop.send("/missing")
+    module = ModuleType("tests_missing_module")
+    module.view = idempotent(retention=60)(shop.run)
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+
+    assert is_protected(shop, "/missing")
 
 
 @pytest.mark.parametrize(

@@ -1,38 +1,103 @@
-"""One request, one claim: a protected view that calls another is an error, said at once."""
+"""One request, one claim: it covers the protected views that the view calls, if they want the same."""
 
 import pytest
+from flask.views import MethodView
 
 from flask_idempotency import exempt, idempotent
 from flask_idempotency.errors import ConfigError, IdempotencyError
+from tests.apps.shop import REPLAYED
+
+OTHER_OPTIONS = r"^One request, one claim: '/outer' is protected, and called a protected view that has other options; "
+HIDDEN = r"^One request, one claim: no @idempotent was found on '/outer', so its request was claimed before the view "
 
 
 @pytest.fixture
-def nested(shop):
+def serve(shop):
+    """`serve(view)`: add a view, at "/outer"."""
+    return lambda view: shop.app.add_url_rule("/outer", "/outer", view, methods=["POST"])
+
+
+def test_a_claim_covers_a_protected_view_that_the_view_calls(shop, serve):
     inner = idempotent(shop.run)
-    shop.app.add_url_rule("/outer", "outer", idempotent(lambda: inner()), methods=["POST"])
-    shop.app.add_url_rule("/undecorated", "undecorated", lambda: inner(), methods=["POST"])
-    return shop
+    serve(idempotent(lambda: [inner(), inner()][0]))
+
+    first, second = shop.send("/outer"), shop.send("/outer")
+
+    assert (first.status_code, second.status_code, second.headers[REPLAYED]) == (201, 201, "true")
+    assert (shop.n, len(shop.records())) == (2, 1)
 
 
-@pytest.mark.parametrize("path", ["/outer", "/undecorated"])
-def test_a_protected_view_inside_another_is_an_error(nested, path):
-    nested.app.testing = True
+@pytest.mark.parametrize("options", [{}, {"required": True}, {"guard": "lease"}], ids=str)
+def test_a_method_that_calls_the_one_it_overrides_is_protected_once(shop, options):
+    class Orders(MethodView):
+        @idempotent(**options)
+        def post(self):
+            return shop.run()
 
-    with pytest.raises(IdempotencyError, match="One request, one claim"):
-        nested.send(path)
+    class Heir(Orders):
+        @idempotent(**options)
+        def post(self):
+            return super().post()
 
-    assert nested.n == 0
+    shop.app.add_url_rule("/heir", view_func=Heir.as_view("heir"))
+
+    first, second = shop.send("/heir"), shop.send("/heir")
+
+    assert (first.status_code, second.headers[REPLAYED], shop.n) == (201, "true", 1)
 
 
-@pytest.mark.parametrize("path", ["/outer", "/undecorated"])
-def test_it_is_an_error_every_time_and_never_a_replay(nested, path):
-    assert [nested.send(path).status_code for _ in range(2)] == [500, 500]
-    assert nested.n == 0
+def test_an_async_view_may_call_another(shop, serve):
+    @idempotent
+    async def inner():
+        return shop.run()
+
+    async def outer():
+        return await inner()
+
+    serve(idempotent(outer))
+
+    first, second = shop.send("/outer"), shop.send("/outer")
+
+    assert (first.status_code, second.headers[REPLAYED], shop.n) == (201, "true", 1)
 
 
-@pytest.mark.parametrize("path", ["/outer", "/undecorated"])
-def test_without_a_key_there_is_nothing_to_nest(nested, path):
-    assert nested.send(path, None).status_code == 201
+def other_options(shop):
+    inner = idempotent(retention=60)(shop.run)
+    return idempotent(lambda: inner())
+
+
+def none_outside(shop):
+    inner = idempotent(shop.run)
+    return lambda: inner()
+
+
+WRONG = {"other options": (other_options, OTHER_OPTIONS), "no decorator outside": (none_outside, HIDDEN)}
+
+
+@pytest.fixture(params=WRONG.values(), ids=WRONG)
+def wrong(request, shop, serve):
+    """A view that calls a protected one, which its claim cannot cover; gives the sentence."""
+    make, sentence = request.param
+    serve(make(shop))
+    return sentence
+
+
+def test_a_protected_view_that_wants_something_else_is_an_error(shop, wrong):
+    shop.app.testing = True
+
+    with pytest.raises(IdempotencyError, match=wrong):
+        shop.send("/outer")
+
+    assert shop.n == 0
+
+
+def test_it_is_an_error_every_time_and_never_a_replay(shop, wrong):
+    assert [shop.send("/outer").status_code for _ in range(2)] == [500, 500]
+    assert shop.n == 0
+
+
+def test_without_a_key_there_is_nothing_to_nest(shop, wrong):
+    assert shop.send("/outer", None).status_code == 201
 
 
 def test_a_view_may_send_a_protected_request_of_its_own(shop):

@@ -347,3 +347,18 @@ def test_what_a_listener_commits_behind_a_phase_is_not_the_views(desk):
 
     assert [answer.status_code for answer in answers] == [201, 201]
     assert (len(gateway.keys), sorted(desk.notes)) == (1, ["placed", "stray"])
+
+
+def test_the_view_goes_on_after_a_protected_view_that_it_has_called(desk):
+    inner = idempotent(required=True, guard="lease")(lambda: "inner")
+
+    def view():
+        inner()
+        commit(desk)
+        phase("order", lambda: add(desk, "phase's"))
+        return "made", 201
+
+    desk.serve(view)
+
+    assert desk.send().status_code == 500
+    assert (desk.notes, desk.tables.record().state) == (["stray"], State.QUARANTINED)

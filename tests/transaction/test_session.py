@@ -418,8 +418,29 @@ def test_what_is_not_protected_commits_as_it_goes(shop, ways):
     assert shop.notes == ["one"]
 
 
-def test_a_protected_view_inside_another_is_refused_and_leaves_nothing(shop):
+def test_a_protected_view_inside_another_is_part_of_its_transaction(shop):
     @idempotent
+    def inner():
+        add(shop, "inner")
+        return "inner", 201
+
+    fail = on_first_run(crash)
+
+    @idempotent
+    def outer():
+        add(shop, "outer")
+        answer = inner()
+        fail()
+        return answer
+
+    shop.serve(outer)
+
+    assert (shop.send().status_code, shop.notes) == (500, [])
+    assert (shop.send().status_code, shop.notes) == (201, ["outer", "inner"])
+
+
+def test_a_protected_view_inside_another_with_other_options_is_refused_and_leaves_nothing(shop):
+    @idempotent(retention=60)
     def inner():
         add(shop, "inner")
         return "inner", 201
