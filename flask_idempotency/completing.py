@@ -15,7 +15,7 @@ from flask_idempotency.core.record import Claim, Record, Running
 from flask_idempotency.core.reference import Reference, reference_of
 from flask_idempotency.core.scope import RecordId
 from flask_idempotency.errors import ConfigError
-from flask_idempotency.http.resuming import unpack_request
+from flask_idempotency.http.resuming import ROUTED, unpack_request
 from flask_idempotency.state import NAME, State
 from flask_idempotency.stores import Store
 
@@ -29,7 +29,7 @@ log = logging.getLogger("flask_idempotency")
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """One request that was gone on with, and what came of it."""
+    """One request that was resumed, and what came of it."""
 
     reference: Reference
     method: str
@@ -44,16 +44,16 @@ class Resumed:
 
 
 def complete_abandoned(app: Flask, *, age: timedelta, limit: int = 50) -> Iterator[Resumed]:
-    """Go on with requests that nobody holds and that were first sent more than *age* ago, one after the other.
+    """Resume requests that nobody holds and that were first sent more than *age* ago, one after the other.
 
-    Each is claimed like any attempt, and run once through the whole app, as the caller who sent it. *limit* is how many
-    are read at a time.
+    Each is claimed like any attempt, and run once through the whole app, as the caller who sent it. One that is
+    answered before its view is left as it is for the next look. *limit* is how many are read at a time.
     """
     state: State = app.extensions[NAME]
     if state.caller is None:
         raise ConfigError(
-            "Requests are gone on with as their caller; say how to become one: init_app(app, caller=act_as), a function"
-            " of the scope."
+            "Resuming needs the caller's identity: pass caller= to init_app, as in init_app(app, caller=act_as), a"
+            " function of the scope."
         )
     store, seen = state.ready_store(), set[RecordId]()
     # One that is refused before it is claimed stays first in every look, and must not keep the others waiting.
@@ -68,8 +68,10 @@ def complete_abandoned(app: Flask, *, age: timedelta, limit: int = 50) -> Iterat
             if environ is None:
                 continue  # another app's, which shares this database
             status = Context().run(_run, app, environ)
-            if status < 400 and _is_as_before(record, store.find(asked.id)):
-                _give_to_a_person(store, record)
+            # Our app lets nothing through to a view without a claim: what it answered came from a hook or a decorator,
+            # such as a redirect to the login page. Of what somebody else answered in its place nobody knows that.
+            if not environ[ROUTED] and status < 300 and _is_as_before(record, store.find(asked.id)):
+                _give_to_a_person(store, record, status)
             yield Resumed(reference_of(asked.id), asked.method, asked.path, status, store.find(asked.id))
 
 
@@ -91,10 +93,10 @@ def _is_as_before(before: Record, after: Record | None) -> bool:
     return False
 
 
-def _give_to_a_person(store: Store, record: Record) -> None:
-    """Quarantine a request that was answered without being claimed: it would be run on every look."""
+def _give_to_a_person(store: Store, record: Record, status: int) -> None:
+    """Quarantine a request that somebody outside of the app has answered: it would be run there on every look."""
     claim = store.claim(record.asked, MOMENT)
     if isinstance(claim, Claim):
-        reason = "it was gone on with, and its view ran without a claim: it is not protected any more"
+        reason = f"it was resumed, and something outside of this app answered {status} without a claim"
         store.quarantine(claim, reason)
         log.critical("quarantined: %s: %s", reference_of(claim.id), reason)

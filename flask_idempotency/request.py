@@ -30,9 +30,9 @@ from flask_idempotency.http import exchange, problem
 from flask_idempotency.http.capture import has_failed, is_kept, mark_first, restore, take_down, with_fresh_headers
 from flask_idempotency.http.exchange import Attempt, Exchange, Made, Restored
 from flask_idempotency.http.reading import Reading, may_have_key, read
-from flask_idempotency.http.resuming import RESUMED
+from flask_idempotency.http.resuming import RESUMED, ROUTED
 from flask_idempotency.misplaced import MisplacedDecorators
-from flask_idempotency.policy import DEFAULT, Options, Policy
+from flask_idempotency.policy import DEFAULT, Exempt, Options, Policy
 from flask_idempotency.refusing import dress, register, render
 from flask_idempotency.state import Database, State, current_state
 from flask_idempotency.stores.forks import notice_fork
@@ -88,6 +88,7 @@ def _opening(app: Flask, state: State) -> Callable[..., Any]:
     def run(*args: Any, **options: Any) -> Any:  # newer versions of Flask pass the context
         resumed: Asked | None = request.environ.get(RESUMED)
         if resumed is not None and state.caller is not None:
+            request.environ[ROUTED].append(True)
             state.caller(resumed.scope)  # before anybody asks whose request it is
         answer = preprocess(*args, **options)
         return _open_undecorated(state) if answer is None else answer
@@ -119,7 +120,10 @@ def _open_undecorated(state: State) -> Response | None:
     if not (settings.required or may_have_key(asked)):
         return None
     endpoint = asked.endpoint
-    if endpoint is None or state.options_of(endpoint, asked.method, loads=True) is not None:
+    options = None if endpoint is None else state.options_of(endpoint, asked.method, loads=True)
+    if isinstance(options, Exempt):
+        _refuse_to_resume(state, asked)
+    if endpoint is None or options is not None:
         return None  # the latter opens where its decorator stands, or not at all
     if asked.method in state.policy().methods and state.is_behind_decorators(endpoint, asked.method):
         state.warn_once(BEHIND_DECORATORS, asked.method, asked.url_rule, endpoint)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
 
 RESUMED = "flask_idempotency.resumed"  # in environ: what was asked, by whom. No client can send it.
+ROUTED = "flask_idempotency.routed"  # in environ: a list, no longer empty once the resumed request has come to our app
 PARSED = "flask_idempotency.parsed"  # in environ: somebody parsed the form before us, and its body was made again
 _HEADERS = (
     "Content-Encoding",
@@ -62,6 +63,7 @@ def unpack_request(text: str, asked: Asked, namespace: str) -> "WSGIEnvironment 
         "PATH_INFO": stored["path"],
         "QUERY_STRING": stored["query"],  # as it came: some clients send bytes as they are
         RESUMED: asked,
+        ROUTED: [],
         PARSED: stored.get("parsed", False),  # older releases did not say
     }
 

@@ -3,9 +3,10 @@ again."""
 
 import logging
 from datetime import timedelta
+from functools import wraps
 
 import pytest
-from flask import Flask
+from flask import Flask, abort, redirect, session
 from flask_sqlalchemy import SQLAlchemy
 
 from flask_idempotency import Idempotency, exempt, idempotent, scopes
@@ -14,6 +15,7 @@ from flask_idempotency.core.lifecycle import State
 from flask_idempotency.core.reference import reference_of
 
 REFUSED = (503, "running")
+PROTECT = idempotent(methods={"PUT"}, guard="lease", resumable=True)
 
 
 class Release:
@@ -21,7 +23,7 @@ class Release:
 
     def __init__(self, url, decorate):
         self.app = Flask("release")
-        self.app.config.update(SQLALCHEMY_DATABASE_URI=url, IDEMPOTENCY_HOUSEKEEPING=False)
+        self.app.config.update(SQLALCHEMY_DATABASE_URI=url, IDEMPOTENCY_HOUSEKEEPING=False, SECRET_KEY="secret")
         self.db = SQLAlchemy(self.app)
         self.n, self.is_stopped = 0, False
         Idempotency(self.app, db=self.db, scope=scopes.everyone, caller=lambda scope: None)
@@ -62,7 +64,7 @@ def deploy(tables):
 @pytest.fixture
 def left(deploy):
     """A request that was left in the middle, by a release that protected it; gives that release."""
-    release = deploy(idempotent(methods={"PUT"}, guard="lease", resumable=True))
+    release = deploy(PROTECT)
     release.is_stopped = True
     with pytest.raises(SystemExit):
         release.send()
@@ -70,9 +72,15 @@ def left(deploy):
     return release
 
 
-@pytest.fixture(
-    params=[lambda view: view, idempotent(guard="lease", resumable=True)], ids=["no decorator", "other methods"]
-)
+UNPROTECTED = {
+    "no decorator": lambda view: view,
+    "other methods": idempotent(guard="lease", resumable=True),
+    "exempt": lambda view: exempt(lambda: view()),
+    "exempt, with a claim inside": lambda view: exempt(lambda: PROTECT(view)()),
+}
+
+
+@pytest.fixture(params=UNPROTECTED.values(), ids=UNPROTECTED)
 def unprotected(request, deploy):
     """The next release, whose decorator says nothing of PUT, or which has none."""
     return deploy(request.param)
@@ -107,19 +115,74 @@ def test_a_client_that_comes_back_by_itself_is_served_like_anybody(left, unprote
     assert unprotected.n == 1
 
 
-def test_a_request_whose_view_has_become_exempt_is_run_once_at_most_and_given_to_a_person(left, deploy, tables, caplog):
-    exempted = deploy(lambda view: exempt(lambda: view()))
+# -- answers of others, before the view --------------------------------------------------------------------------------
 
-    looks = [exempted.complete() for _ in range(3)]
+
+def log_in_first(answer):
+    """A decorator like Flask-Login's: whoever is not signed in is answered by it."""
+
+    def decorate(view):
+        @wraps(view)
+        def checked(*args, **kwargs):
+            return view(*args, **kwargs) if session.get("user") else answer()
+
+        return checked
+
+    return decorate
+
+
+ANSWERS = {
+    "a redirect": (lambda: redirect("/login"), 302),
+    "a page": (lambda: "Please sign in.", 200),
+    "a refusal": (lambda: abort(401), 401),
+}
+
+
+@pytest.fixture(params=ANSWERS.values(), ids=ANSWERS)
+def answer(request):
+    return request.param
+
+
+def test_a_decorator_that_answers_in_the_place_of_the_view_leaves_the_request_for_the_next_look(
+    left, deploy, tables, answer
+):
+    make, status = answer
+    release = deploy(lambda view: log_in_first(make)(PROTECT(view)))
+
+    looks = [release.complete() for _ in range(2)]
+
+    assert looks == [[(status, "running")]] * 2
+    assert release.n == 0
+    assert left.complete() == [(200, "finished")]
+
+
+def test_a_hook_that_answers_in_the_place_of_the_view_leaves_the_request_for_the_next_look(left, deploy, answer):
+    make, status = answer
+    release = deploy(PROTECT)
+    release.app.before_request(make)
+
+    looks = [release.complete() for _ in range(2)]
+
+    assert looks == [[(status, "running")]] * 2
+    assert release.n == 0
+    assert left.complete() == [(200, "finished")]
+
+
+def test_a_middleware_that_redirects_leaves_the_request_for_the_next_look(left, deploy):
+    release = deploy(PROTECT)
+    release.app.wsgi_app = redirect("https://localhost/things/1")
+
+    assert [release.complete() for _ in range(2)] == [[(302, "running")]] * 2
+    assert left.complete() == [(200, "finished")]
+
+
+def test_a_success_of_another_app_that_is_mounted_there_is_given_to_a_person_and_not_repeated(left, deploy, caplog):
+    release, other, runs = deploy(PROTECT), Flask("other"), []
+    other.add_url_rule("/things/1", "thing", lambda: (runs.append(1), "done")[1], methods=["PUT"])
+    release.app.wsgi_app = other.wsgi_app
+
+    looks = [release.complete() for _ in range(3)]
 
     assert looks == [[(200, "quarantined")], [], []]
-    assert exempted.n == 1
-    assert "its view ran without a claim" in caplog.text
-
-
-def test_an_exempt_view_that_opens_its_claim_inside_is_finished(left, deploy):
-    def as_before(view):
-        once = idempotent(methods={"PUT"}, guard="lease", resumable=True)(view)
-        return exempt(lambda: once())
-
-    assert deploy(as_before).complete() == [(200, "finished")]
+    assert runs == [1]
+    assert "it was resumed, and something outside of this app answered 200 without a claim" in caplog.text
