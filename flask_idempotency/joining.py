@@ -15,7 +15,7 @@ from flask_idempotency.binds import connection_on, end_on, has_other_binds
 from flask_idempotency.borrowing import Borrowed
 from flask_idempotency.committing import CommitEvents
 from flask_idempotency.errors import StoreUnavailable
-from flask_idempotency.joint import Face, Joint, divert, face_of
+from flask_idempotency.joint import Face, Intent, Joint, divert, face_of
 from flask_idempotency.lending import (
     OWN_LEVEL,
     Lent,
@@ -23,6 +23,7 @@ from flask_idempotency.lending import (
     begun_sessions,
     current_work,
     end_lending,
+    is_lending,
     watch_pool,
 )
 from flask_idempotency.state import Database, State
@@ -45,7 +46,7 @@ class Work:
     def __init__(self, state: State, connection: Connection, pooled: PoolProxiedConnection) -> None:
         self._state, self._store = state, cast(TransactionalStore, state.store)
         self._engine = state.database.engine
-        self._connection, self._pooled = connection, pooled
+        self._connection, self._pooled, self._driver = connection, pooled, pooled.driver_connection
         self.joint = Joint(self._pooled, self._keep, self._undo, self._has_begun)
         # Only SQLite's driver leaves it to the app to begin; elsewhere such a listener does something else.
         self.joint.ignores_begin = self._engine.dialect.name == "sqlite" and bool(self._engine.dispatch.begin)
@@ -70,8 +71,13 @@ class Work:
         if known is not None and not known.closed:
             if known.engine is not bind and _options_of(known.engine) != _options_of(bind):
                 self.joint.refuse(OTHER_OPTIONS)
-            return known
-        return self.join(session, self._free_connection(session, bind))
+        else:
+            known = self.join(session, self._free_connection(session, bind))
+        intent: Intent = session.idempotency_intent  # type: ignore[attr-defined]  # as in join()
+        if intent is not Intent.CHANGE and has_changes(session):
+            intent = Intent.CHANGE  # a listener flushes in the middle of a query
+        _mind(known, intent)
+        return known
 
     def is_on(self, pool: Pool) -> bool:
         """Say whether this is the open transaction of a pool's database. Raises StoreUnavailable if it was lost."""
@@ -116,9 +122,10 @@ class Work:
     def _put_under_connection(self) -> None:
         self._connection._dbapi_connection = self._face  # type: ignore[assignment]  # there is no other way in
 
-    def mind(self, *, is_reading: bool, is_refreshing: bool) -> None:
-        """Know whether the statements from here on only read, and only an object that was read before."""
-        self.joint.is_reading, self.joint.is_refreshing = is_reading, is_refreshing
+    def mind(self, session: Session, intent: Intent) -> None:
+        """Know what a session is about to do."""
+        if (connection := self._sessions.get(session)) is not None:
+            _mind(connection, intent)
 
     def _keep(self) -> None:
         self._store.keep(self._pooled.driver_connection)
@@ -127,7 +134,7 @@ class Work:
         self._store.undo(self._pooled.driver_connection)
 
     def _has_begun(self) -> bool:
-        return self._store.has_begun(self._pooled.driver_connection)
+        return self._store.has_begun(self._driver)
 
     # -- how it ends -------------------------------------------------------------------------------------------------
 
@@ -181,6 +188,7 @@ class Joining:
     """Mixed into an app's session class: while there is work, the default database is the work's connection."""
 
     idempotency_work: Work | None = None  # what it is joined to, for as long as it is
+    idempotency_intent = Intent.CHANGE
 
     def get_bind(self, *args: Any, **options: Any) -> Engine | Connection:
         """Find the bind as ever, and then look whether there is work on it."""
@@ -201,29 +209,38 @@ class Joining:
         return self._minding(super().scalars, args, options)  # type: ignore[misc]  # as above
 
     def _minding(self, run: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        """Run a statement; where there is work, say before whether it only reads, as after every commit."""
+        """Run a statement; where there is work, say before what it will do."""
         work, session = self.idempotency_work or cast(Work | None, current_work()), cast(Session, self)
-        statement = args[0] if args else None
         if work is None:
             return run(*args, **options)
-        if isinstance(statement, TextClause) and _QUERY.match(statement.text) and not has_changes(session):
-            work.joint.is_query = True
-            try:
-                return run(*args, **options)
-            finally:
-                work.joint.is_query = False
-        if not getattr(statement, "is_select", False):
+        before, intent = self.idempotency_intent, _intent(session, args[0] if args else None, options)
+        if intent is before:
             return run(*args, **options)
-        if has_changes(session):  # which it would flush before
-            return run(*args, **options)
-        load = (options.get("execution_options") or {}).get("_sa_orm_load_options")
-        # If either is renamed one day, we will only be slower. Who wants a lock may not get it.
-        is_refresh = getattr(load, "_refresh_state", None) and getattr(statement, "_for_update_arg", None) is None
-        work.mind(is_reading=True, is_refreshing=bool(is_refresh))
+        self.idempotency_intent = intent
         try:
             return run(*args, **options)
         finally:
-            work.mind(is_reading=False, is_refreshing=False)
+            self.idempotency_intent = before
+            work.mind(session, before)
+
+
+def _mind(connection: Connection, intent: Intent) -> None:
+    face = face_of(connection)
+    if face is not None:
+        face.intent = intent
+
+
+def _intent(session: Session, statement: object, options: dict[str, Any]) -> Intent:
+    if has_changes(session):  # which are flushed before
+        return Intent.CHANGE
+    if isinstance(statement, TextClause):
+        return Intent.ASK if _QUERY.match(statement.text) else Intent.CHANGE
+    if not getattr(statement, "is_select", False):
+        return Intent.CHANGE
+    load = (options.get("execution_options") or {}).get("_sa_orm_load_options")
+    # If either is renamed one day, we will only be slower. Who wants a lock may not get it.
+    is_refresh = getattr(load, "_refresh_state", None) and getattr(statement, "_for_update_arg", None) is None
+    return Intent.REFRESH if is_refresh else Intent.READ
 
 
 def join(database: Database, store: TransactionalStore) -> None:
@@ -328,7 +345,7 @@ def expire(session: Session) -> None:
 
 def is_joined_elsewhere(database: Database) -> bool:
     """Say whether the app's session takes part in the work of another request; asked before this one has any."""
-    work: Work | None = getattr(database.session, "idempotency_work", None)
+    work: Work | None = getattr(database.session, "idempotency_work", None) if is_lending() else None
     return work is not None and work.is_live
 
 

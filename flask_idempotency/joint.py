@@ -5,6 +5,7 @@ one behind the other, with a savepoint before each; so the last ones can be undo
 """
 
 from collections.abc import Callable, Mapping
+from enum import Enum, auto
 from typing import Any, NoReturn
 from weakref import WeakSet
 
@@ -22,6 +23,15 @@ OWN_COMMITS = (
     "A session of this request asks for isolation_level='AUTOCOMMIT', and would commit what it writes before the answer"
     " is stored; leave the isolation level alone in a protected view, or use guard='lease'."
 )
+
+
+class Intent(Enum):
+    """What a session is about to do with its statements."""
+
+    CHANGE = auto()
+    ASK = auto()  # by a SELECT in text, which may call a function that writes but hardly does
+    READ = auto()
+    REFRESH = auto()  # an object is read again: if that fails the request does, and needs no savepoint
 
 
 class Joint:
@@ -42,9 +52,6 @@ class Joint:
         self.ignores_begin = False  # the app begins by hand, where its driver does not
         self._to_keep = False  # something was committed, and has no savepoint yet
         self.to_undo = False  # something was rolled back, and is not undone yet
-        self.is_reading = False  # the statements from here on only read
-        self.is_query = False  # they are a SELECT in text, which may call a function that writes but hardly does
-        self.is_refreshing = False  # an object is read again: if that fails the request does, and needs no savepoint
         self._layers: list[Layer] = []  # what is not kept yet, in order; the savepoint before the first is the store's
         self.is_ending = False  # all that nobody has committed is undone at once
         self._refusal: str | None = None  # why nothing of this may be committed
@@ -55,7 +62,7 @@ class Joint:
     @property
     def is_settled(self) -> bool:
         """Whether nothing was written, or undone, that was not committed."""
-        return not (self.to_undo or any(layer.is_open and layer.has_written for layer in self._layers))
+        return not (self.to_undo or self._has_open_writes())
 
     @property
     def may_leave_changes(self) -> bool:
@@ -78,23 +85,24 @@ class Joint:
         if self.to_undo:
             self.to_undo = False
             self._undo()
-        if self.is_refreshing:
+        intent, depth = face.intent, face.depth
+        if intent is Intent.REFRESH:
             return
         if self._to_keep:
             self._keep()  # which fails where what was committed had failed; then nothing heals it
             self._to_keep = False
-        if self.is_reading and face.depth_at_work >= face.depth:
+        if intent is Intent.READ and face.depth_at_work >= depth:
             return
         if not self._layers:
             self._layers.append(Layer(face, 0))
         top = self._layers[-1]
-        if top.owner is not face or top.depth != face.depth:
+        if top.owner is not face or top.depth != depth:
             self._run(f"SAVEPOINT {self._name(len(self._layers))}")
-            top = Layer(face, face.depth)
+            top = Layer(face, depth)
             self._layers.append(top)
-        top.has_written |= not self.is_reading
-        top.may_have_changed |= not (self.is_reading or self.is_query)
-        face.depth_at_work = face.depth
+        top.has_written |= intent is not Intent.READ
+        top.may_have_changed |= intent is Intent.CHANGE
+        face.depth_at_work = depth
 
     def commit(self, face: "Face") -> None:
         """Keep what was done through this face, as soon as nobody can undo it any more."""
@@ -163,11 +171,16 @@ class Joint:
 
     def _keep_committed(self) -> None:
         """Keep all that was done if nothing is written that may be undone."""
-        if any(layer.is_open and layer.has_written for layer in self._layers):
+        if self._has_open_writes():
             return
-        if not all(layer.is_open for layer in self._layers):
-            self._to_keep = True
-            self._forget_from(0)
+        for layer in self._layers:
+            if not layer.is_open:
+                self._to_keep = True
+                self._forget_from(0)
+                return
+
+    def _has_open_writes(self) -> bool:
+        return any(layer.owner is not None and layer.has_written for layer in self._layers)
 
     def _undo_from(self, place: int) -> None:
         if place == 0:
@@ -221,6 +234,7 @@ class Face:
 
     def __init__(self, joint: Joint) -> None:
         self.joint = joint
+        self.intent = Intent.CHANGE
         self._savepoints: list[str] = []  # by SQLAlchemy's names for them
         self.depth_at_work = -1  # in how many of them it has begun something; -1: not even outside of them
 

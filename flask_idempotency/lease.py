@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from dataclasses import replace
 from functools import cached_property
 from time import monotonic
-from typing import TYPE_CHECKING, NoReturn, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from flask import request
 
@@ -38,8 +38,6 @@ from flask_idempotency.state import State, holds_connection
 from flask_idempotency.stores import Store, TransactionalStore
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection
-
     from flask_idempotency.joining import Work
 
 COMMITTED_OUTSIDE = (
@@ -124,19 +122,17 @@ class Held:
         self._is_lost = self._is_quarantined = False
         self._leaves_lease = self._has_ended = False
 
-    def note_commit(self, connection: "Connection", where: Callable[[], str]) -> None:
-        """Remember that the view commits something outside of a phase; a hook behind it may."""
-        from flask_idempotency.outside import has_changed_rows  # brings SQLAlchemy, which whoever commits has loaded
+    def note_commit(self, dialect: object, driver: Any, where: Callable[[], str], *, has_changed: bool) -> None:
+        """Remember that the view commits something outside of a phase; a hook behind it may.
 
+        Nor is it the view's if it comes from a listener behind the COMMIT of a phase, which is not run again.
+        """
         database = self.state.given_database
-        if self._has_ended or self._committed_at is not None or database is None:
+        if self._has_ended or self._committed_at is not None or self.work is not None:
             return
-        if self.work is not None:
-            return  # a listener behind the COMMIT of a phase, which is not run again
-        if connection.engine.pool is not database.engine.pool:
-            return
-        store, driver = cast(TransactionalStore, self.state.store), connection.connection.driver_connection
-        if has_changed_rows(connection) or store.has_written(driver):
+        if database is None or database.engine.dialect is not dialect:
+            return  # it is another app's
+        if has_changed or cast(TransactionalStore, self.state.store).has_written(driver):
             self._committed_at = where()
 
     @property
@@ -160,9 +156,9 @@ class Held:
         """Renew the lease from now on, and see to it that a resumable request is stored. Raises RequestRefused."""
         self.state.housekeeper.watch(self.claim, self.policy.lease)
         if self.state.given_database is not None:
-            from flask_idempotency import outside  # brings SQLAlchemy, which only db= needs
+            from flask_idempotency.outside import watch  # brings SQLAlchemy, which only db= needs
 
-            outside.watch(self.state.given_database.engine)
+            watch(self.state.given_database.engine.dialect)
         if self.policy.resumable and self.claim.point is None:
             self._store_request()
         known = reference_of(self.claim.id)

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any, Protocol, cast
-from weakref import WeakSet, ref
+from weakref import ref
 
 from flask import has_request_context, request
 from sqlalchemy import Connection, Engine, event
@@ -71,6 +71,11 @@ def end_lending(work: Lender) -> None:
     _CURRENT.set(_nothing)
 
 
+def is_lending() -> bool:
+    """Say whether any request of this process has work."""
+    return bool(_OPEN)
+
+
 def current_work() -> Lender | None:
     """Give the work of the current request, if it has any and we are part of it."""
     if not _OPEN:
@@ -88,8 +93,9 @@ def _work_of_request() -> Lender | None:
 
 def begun_sessions(pool: Pool) -> list[Session]:
     """Give the sessions of the current request that have begun on this pool before there was any work."""
-    begun = request.environ.get(_BEGUN, {}) if has_request_context() else {}
-    return [session for session in begun.get(pool, ()) if session.in_transaction()]
+    noted: list[tuple[Pool, ref[Session]]] = request.environ.get(_BEGUN, []) if has_request_context() else []
+    found = {session: None for where, known in noted if where is pool and (session := known()) is not None}
+    return [session for session in found if session.in_transaction()]
 
 
 # -- at the pool -----------------------------------------------------------------------------------------------------
@@ -144,8 +150,8 @@ def _note_session(session: Session, _: SessionTransaction, connection: Connectio
     if isinstance(face, Lent):
         face.work.join(session, connection)
     elif not isinstance(face, Face) and hasattr(connection.engine.pool, _MARK) and has_request_context():
-        begun = request.environ.setdefault(_BEGUN, {})  # by pool: a request may pass through two apps
-        begun.setdefault(connection.engine.pool, WeakSet()).add(session)
+        # With the pool: a request may pass through two apps.
+        request.environ.setdefault(_BEGUN, []).append((connection.engine.pool, ref(session)))
 
 
 def _warn_of_thread(pool: Pool) -> None:

@@ -233,9 +233,9 @@ def _choose_course(state: State, policy: Policy, reading: Reading) -> Attempt | 
 
             refuse_to_commit_beside(state.given_database)
         return lease.choose_course(state, policy, reading)
-    from flask_idempotency import transaction  # brings SQLAlchemy's ORM, which takes time and only db= needs
+    from flask_idempotency.transaction import choose_course  # brings SQLAlchemy's ORM, which takes time; for db= only
 
-    return transaction.choose_course(state, policy, reading)
+    return choose_course(state, policy, reading)
 
 
 def _is_joined_elsewhere(database: Database) -> bool:

@@ -100,6 +100,7 @@ class State:
     wait_limit: WaitLimit = field(default_factory=WaitLimit)
     _policies: dict[Options, Policy] = field(default_factory=dict)
     _options: dict[tuple[str, str], Options | Exempt | None] = field(default_factory=dict)
+    _behind_decorators: dict[tuple[str, str], bool] = field(default_factory=dict)
     _warned: set[str] = field(default_factory=set)
     _ready: Event = field(default_factory=Event)
 
@@ -141,8 +142,11 @@ class State:
         return self._options[key]
 
     def is_behind_decorators(self, endpoint: str, method: str) -> bool:
-        """Say whether the view of the current app's endpoint, which is without ours, has decorators of its own."""
-        return has_decorators(current_app.view_functions[endpoint], method)
+        """Say whether the view of the current app's endpoint, which is without ours, has its own decorators, once."""
+        key = (endpoint, method)
+        if key not in self._behind_decorators:
+            self._behind_decorators[key] = has_decorators(current_app.view_functions[endpoint], method)
+        return self._behind_decorators[key]
 
     def has_decorators_inside(self, endpoint: str, method: str) -> bool:
         """Say whether decorators of the view have not run yet where its request is opened."""

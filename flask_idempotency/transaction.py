@@ -7,7 +7,7 @@ withheld: what it commits is kept by a savepoint, what it rolls back goes back t
 import logging
 from collections.abc import Callable
 from datetime import timedelta
-from typing import cast
+from typing import Any, cast
 
 from flask import request
 from sqlalchemy import Connection
@@ -182,7 +182,7 @@ class Entered(Work):
         """The attempt is its own work."""
         return self
 
-    def note_commit(self, connection: object, where: Callable[[], str]) -> None:
+    def note_commit(self, dialect: object, driver: Any, where: Callable[[], str], *, has_changed: bool) -> None:
         """Do nothing: what is committed elsewhere is not ours to judge."""
 
     @property

@@ -52,8 +52,10 @@ class Attempt(Protocol):
     def work(self) -> object:
         """The transaction that the app's sessions take part in now, if there is one."""
 
-    def note_commit(self, connection: Any, where: Callable[[], str]) -> None:
-        """Hear of a commit that is about to be made outside of our transaction, and where in the app's code."""
+    def note_commit(self, dialect: object, driver: Any, where: Callable[[], str], *, has_changed: bool) -> None:
+        """Hear of a commit that is about to be made outside of our transaction: of which database, and where in the
+        app's code. Without *has_changed* it may have changed something or not.
+        """
 
     def note_return(self) -> None:
         """Know that the view has returned: what decorators and error handlers do behind it is not its own."""

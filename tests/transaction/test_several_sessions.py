@@ -4,7 +4,7 @@ import gc
 from inspect import getsource
 
 import pytest
-from sqlalchemy import event, func, select
+from sqlalchemy import event, func, insert, select
 
 from flask_idempotency import idempotent, phase
 
@@ -396,3 +396,49 @@ def test_what_both_have_left_uncommitted_is_missed_and_undone(shop):
 
     assert answer.status_code == 500
     assert shop.notes == []
+
+
+def flushes(shop, mine, other):
+    add(shop, mine, "flushed")
+    mine.flush()
+
+
+def writes_in_the_other_and_gives_up(shop, mine, other):
+    add(shop, other, "in vain")
+    other.flush()
+    other.rollback()
+
+
+def begins_in_the_other(shop, mine, other):
+    add(shop, other, "in vain")
+    other.flush()
+
+
+def writes_on_a_connection_and_gives_up(shop, mine, other):
+    with shop.engine.connect() as connection:
+        connection.execute(insert(shop.db.Order).values(note="in vain"))
+
+
+@pytest.mark.parametrize("end", ["commit", "rollback"])
+@pytest.mark.parametrize(
+    "act", [flushes, writes_in_the_other_and_gives_up, begins_in_the_other, writes_on_a_connection_and_gives_up]
+)
+def test_what_a_listener_writes_in_the_middle_of_a_query_is_not_taken_for_reading(make_postgres_shop, act, end):
+    shop = make_postgres_shop()
+    shop.begin()
+
+    def view():
+        mine, other = shop.db.session(), shop.db.session.session_factory()
+        read(shop, mine)
+        event.listen(mine, "do_orm_execute", lambda _: act(shop, mine, other), once=True)
+        read(shop, mine)
+        getattr(mine, end)()
+        other.close()
+        return "made", 201
+
+    shop.serve(view)
+    shop.send(key=None)
+    unprotected, rest = shop.notes, len(shop.notes)
+
+    assert shop.send().status_code == 201
+    assert shop.notes[rest:] == unprotected
