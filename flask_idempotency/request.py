@@ -56,6 +56,16 @@ HIDDEN = (
     " the decorators above it."
 )
 
+BY_HAND = (
+    "A protected view was called directly in a request context, where nothing settles the claim of a request with a"
+    " key: use app.test_client() or app.full_dispatch_request(), or send no key."
+)
+NOT_SETTLED = (
+    "{endpoint!r} was run in a request context that ended before app.process_response() was called, so its answer was"
+    " not stored, and under the transaction guard its work was undone: use app.test_client() or"
+    " app.full_dispatch_request()."
+)
+
 UNDONE = (
     "{endpoint} committed something and answered {status}, which its keep= does not keep, so what it committed was"
     " rolled back; keep that status too, or commit nothing before such an answer."
@@ -75,6 +85,7 @@ def follow(app: Flask, state: State) -> None:
     app.preprocess_request = _opening(app, state)  # type: ignore[method-assign]  # see above
     app.process_response = _settling(app, state)  # type: ignore[method-assign]  # see above
     got_request_exception.connect(_note_failure, app)
+    app.teardown_request(partial(_end_by_hand, app, state))
     app.wsgi_app = _with_safety_net(app, state)  # type: ignore[assignment, method-assign]  # the documented way
 
 
@@ -86,6 +97,8 @@ def _opening(app: Flask, state: State) -> Callable[..., Any]:
     preprocess = app.preprocess_request
 
     def run(*args: Any, **options: Any) -> Any:  # newer versions of Flask pass the context
+        if not exchange.is_prepared(request.environ):
+            exchange.prepare_by_hand(request.environ)
         resumed: Asked | None = request.environ.get(RESUMED)
         if resumed is not None and state.caller is not None:
             request.environ[ROUTED].append(True)
@@ -142,6 +155,7 @@ class MindingWhatLeaves:
             return
         if found.attempt is not None:
             found.attempt.note_return()
+        found.has_raised = left is not None
         if found.refusal is not None:
             found.refusal_left = left is found.refusal
             if not found.refusal_left:
@@ -197,6 +211,8 @@ def _open(state: State, asked: Request, options: Options, *, at_decorator: bool 
         reading = read(asked, policy, state.settings, partial(caller_of, asked, state, policy))
         if reading is None:
             return None
+        if not exchange.is_prepared(asked.environ):
+            raise IdempotencyError(BY_HAND)
         if state.given_database is not None and _is_joined_elsewhere(state.given_database):
             raise IdempotencyError(
                 "One request, one claim: a protected request was sent inside another of this process, and its work"
@@ -316,12 +332,26 @@ def _with_safety_net(app: Flask, state: State) -> "WSGIApplication":
     return serve
 
 
-def _abandon(app: Flask, state: State, found: Exchange) -> None:
+def _end_by_hand(app: Flask, state: State, error: BaseException | None) -> None:
+    """Settle a run in a request context that was pushed by hand, when it is torn down: there is no other safety net.
+
+    Raises IdempotencyError if the view has returned: whoever called it believes that its work is done.
+    """
+    if not exchange.is_by_hand(request.environ):
+        return
+    found = exchange.pop(request.environ, state)
+    if found is not None and found.attempt is not None:
+        _abandon(app, state, found, nullcontext())
+        if error is None and found.made is None and not found.has_raised:
+            raise IdempotencyError(NOT_SETTLED.format(endpoint=request.endpoint))
+
+
+def _abandon(app: Flask, state: State, found: Exchange, context: AbstractContextManager[object] | None = None) -> None:
     """Settle a run that nothing else settled: a hook raised, or the worker is being stopped."""
     if found.attempt is None:
         return
     try:
-        with app.app_context():
+        with app.app_context() if context is None else context:
             _conclude(app, state, found, found.attempt, None)
     except (ClaimLost, OutcomeUnknown, StoreUnavailable, CheckpointUnknown, WorkRefused):
         pass  # it has been told; there is no answer to give

@@ -5,6 +5,7 @@ Not in ``flask.g``: that leaks from one request to the next inside an outer app 
 
 from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass, field
+from threading import get_ident
 from typing import Any, Protocol, cast
 
 from flask import Response
@@ -17,6 +18,7 @@ from flask_idempotency.http.reading import Reading
 from flask_idempotency.policy import Policy
 
 _SLOT = "flask_idempotency.exchange"
+_BY_HAND = "flask_idempotency.by_hand"  # the thread that has pushed the context, if it was not wsgi_app
 _REFERENCE = "flask_idempotency.reference"  # stays when the slot is emptied, for hooks and logs that come later
 
 
@@ -100,6 +102,7 @@ class Exchange:
     restored: Restored | None = None  # what a replay has been given already
     refusal: RequestRefused | None = None  # what a phase or effect has raised, if the view let it pass or may have
     refusal_left: bool = False  # it did; of a view without a decorator nobody knows
+    has_raised: bool = False  # an exception has left the view; of one without a decorator nobody knows
     reduced: RequestRefused | None = None  # a refusal that an extension has made its own answer of
     failed: bool = False  # an exception nobody handled; what Flask makes of it is nobody's answer
     afterwards: list[Callable[[], object]] = field(default_factory=list)  # to be done once the work is committed
@@ -116,6 +119,22 @@ Environ = MutableMapping[str, Any]
 def prepare(environ: Environ) -> None:
     """Make the slot: a list, for a middleware may hand on a copy of the environ, and both are to have the same."""
     environ.setdefault(_SLOT, [])
+
+
+def is_prepared(environ: Environ) -> bool:
+    """Say whether somebody will settle what is put into the slot."""
+    return _SLOT in environ
+
+
+def prepare_by_hand(environ: Environ) -> None:
+    """Make the slot for a request context that was not pushed by the app's own ``wsgi_app``."""
+    prepare(environ)
+    environ[_BY_HAND] = get_ident()
+
+
+def is_by_hand(environ: Environ) -> bool:
+    """Say whether this thread has pushed the request's context by hand. A copy may be used in another one."""
+    return _BY_HAND in environ and environ[_BY_HAND] == get_ident()
 
 
 def put(environ: Environ, exchange: Exchange) -> None:
