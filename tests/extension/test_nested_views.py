@@ -4,7 +4,7 @@ import pytest
 from flask.views import MethodView
 
 from flask_idempotency import exempt, idempotent
-from flask_idempotency.errors import ConfigError, IdempotencyError
+from flask_idempotency.errors import ConfigError, IdempotencyError, KeyReused
 from tests.apps.shop import REPLAYED
 
 OTHER_OPTIONS = r"^One request, one claim: '/outer' is protected, and called a protected view that has other options; "
@@ -98,6 +98,21 @@ def test_it_is_an_error_every_time_and_never_a_replay(shop, wrong):
 
 def test_without_a_key_there_is_nothing_to_nest(shop, wrong):
     assert shop.send("/outer", None).status_code == 201
+
+
+def test_an_error_handler_that_calls_a_protected_view_for_a_refusal_is_an_error(shop, serve):
+    inner = idempotent(shop.run)
+    serve(inner)
+    shop.app.register_error_handler(KeyReused, lambda error: inner())
+    shop.app.testing = True
+    shop.send("/outer", json={"tea": 1})
+
+    with pytest.raises(
+        IdempotencyError, match=r"^One request, one claim: a protected view was called inside another; "
+    ):
+        shop.send("/outer", json={"tea": 2})
+
+    assert shop.n == 1
 
 
 def test_a_view_may_send_a_protected_request_of_its_own(shop):
