@@ -51,7 +51,7 @@ class Nobody:
 def protection_off(bed: Bed) -> None:
     """Whoever turned it off for one bad night, and left it off."""
 
-    def let_everything_in(state: State, asked: Request, options: Options) -> None:
+    def let_everything_in(state: State, asked: Request, options: Options, **_: object) -> None:
         """Read no key and ask no store."""
 
     @contextmanager
