@@ -14,7 +14,7 @@ from sybil import Example, Sybil
 from sybil.integration.pytest import SybilItem
 from sybil.parsers.myst import PythonCodeBlockParser
 
-from flask_idempotency.housekeeping import Housekeeper
+from flask_idempotency.guards.housekeeping import Housekeeper
 
 
 def _open_page(namespace: dict[str, Any]) -> None:

@@ -157,10 +157,10 @@ _CHARGE = Checkpoint("charge", Kind.EFFECT, 2)
 CHECKOUT = [  # what happens, where the record stands after it, and what a crash in the middle of it leads to
     ("the request is claimed", "–", "the retry is a first request"),
     ("phase: place_order", Checkpoint("order_placed", Kind.PHASE, 1).point, "rolled back; place_order runs again"),
-    ("sent is written down", dataclasses.replace(_CHARGE, state=Progress.SENT).point, "goes on with the charge"),
-    ("the gateway charges", "", "same key again, or look it up"),
+    ("sent is recorded", dataclasses.replace(_CHARGE, state=Progress.SENT).point, "continues with the charge"),
+    ("the gateway charges", "", "sends the same key again, or looks it up"),
     ("phase: mark_paid", Checkpoint("order_paid", Kind.PHASE, 3).point, "rolled back; same key again, then mark_paid"),
-    ("the answer is stored", "finished", "no step runs again; the answer is made anew"),
+    ("the answer is stored", "finished", "no step runs again; the view answers again"),
     ("the answer is sent", "finished", "the retry is a replay"),
 ]
 
@@ -172,7 +172,7 @@ def recovery() -> str:
     for x, anchor, title in (
         (166, "end", "what happens"),
         (210, "start", "commit, point"),
-        (380, "start", "if it dies here"),
+        (380, "start", "after a crash here"),
     ):
         parts.append(f'<text class="title" x="{x}" y="22" text-anchor="{anchor}">{title}</text>')
     for row, (does, point, after) in enumerate(CHECKOUT):
@@ -188,10 +188,10 @@ def recovery() -> str:
     return f"""\
 <figure class="lifecycle recovery">
 <svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 720 {height}" role="img" aria-labelledby="recovery">
-<title id="recovery">A checkout, its commits, and what follows a crash between two of them</title>
+<title id="recovery">A checkout, its commits, and what happens after a crash between two of them</title>
 {drawing}
 </svg>
-<figcaption>Each dot is a commit. On the right, what the next attempt finds and does.</figcaption>
+<figcaption>Each dot is a commit. The right column shows what the next attempt finds and does.</figcaption>
 </figure>"""
 
 

@@ -16,13 +16,13 @@ from flask import current_app
 from flask.cli import AppGroup
 
 from flask_idempotency import signals
-from flask_idempotency.completing import complete_abandoned
 from flask_idempotency.core.checkpoint import REQUEST, Progress
 from flask_idempotency.core.lifecycle import State as RecordState
 from flask_idempotency.core.record import Finished, Record, Running
 from flask_idempotency.core.reference import parse_reference, reference_of
 from flask_idempotency.core.snapshot import NotKept, Snapshot, are_storable
 from flask_idempotency.errors import ConfigError, StoreUnavailable
+from flask_idempotency.guards.recovery import complete_abandoned
 from flask_idempotency.misplaced import find_misplaced
 from flask_idempotency.policy import Exempt
 from flask_idempotency.state import current_state, longest_retention

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from flask import Flask, Request, Response, current_app, got_request_exception, request
 from werkzeug.exceptions import HTTPException, InternalServerError
 
-from flask_idempotency import lease, signals
+from flask_idempotency import signals
 from flask_idempotency.calling import caller_of
 from flask_idempotency.core.decision import Refuse, Replay, Run, decide
 from flask_idempotency.core.keeping import is_success, work_stands
@@ -26,6 +26,7 @@ from flask_idempotency.errors import (
     StoreUnavailable,
     WorkRefused,
 )
+from flask_idempotency.guards import lease
 from flask_idempotency.http import exchange, problem
 from flask_idempotency.http.capture import has_failed, is_kept, mark_first, restore, take_down, with_fresh_headers
 from flask_idempotency.http.exchange import Attempt, Exchange, Made, Restored
@@ -33,8 +34,9 @@ from flask_idempotency.http.reading import Reading, may_have_key, read
 from flask_idempotency.http.resuming import RESUMED, ROUTED
 from flask_idempotency.misplaced import MisplacedDecorators
 from flask_idempotency.policy import DEFAULT, Exempt, Options, Policy
-from flask_idempotency.refusing import dress, register, render
-from flask_idempotency.state import Database, State, current_state
+from flask_idempotency.refusals import register, render, render_refusal
+from flask_idempotency.sessions.database import Database
+from flask_idempotency.state import State, current_state
 from flask_idempotency.stores.forks import notice_fork
 
 if TYPE_CHECKING:
@@ -143,7 +145,7 @@ def _open_undecorated(state: State) -> Response | None:
     return _open(state, asked, DEFAULT)
 
 
-class MindingWhatLeaves:
+class WatchingTheView:
     """Knows whether a refusal that a phase or effect has raised leaves the view; if not, it made something of it."""
 
     def __enter__(self) -> None:
@@ -170,7 +172,7 @@ def open_decorated(options: Options) -> tuple[Response | None, AbstractContextMa
     state, asked = current_state(), _this_request()
     if _is_covered(state, asked, options):
         return None, nullcontext()
-    return _open(state, asked, options, at_decorator=True), MindingWhatLeaves()
+    return _open(state, asked, options, at_decorator=True), WatchingTheView()
 
 
 def _is_covered(state: State, asked: Request, options: Options) -> bool:
@@ -193,7 +195,7 @@ def _refuse_to_resume(state: State, asked: Request) -> None:
     if resumed is not None:
         known = reference_of(resumed.id)
         log.critical("checkpoint_unknown: %s is to be resumed, and its view is not protected any more", known)
-        raise dress(state, CheckpointUnknown(retry_after=1), known)
+        raise render_refusal(state, CheckpointUnknown(retry_after=1), known)
 
 
 def _open(state: State, asked: Request, options: Options, *, at_decorator: bool = False) -> Response | None:
@@ -233,29 +235,31 @@ def _open(state: State, asked: Request, options: Options, *, at_decorator: bool 
             found.restored = Restored(response)
             return response
         case Refuse(refusal):
-            raise dress(state, refusal, known)
+            raise render_refusal(state, refusal, known)
         case attempt:
             try:
                 attempt.begin()
             except RequestRefused as refusal:
-                raise dress(state, refusal, known) from refusal
+                raise render_refusal(state, refusal, known) from refusal
             return None
 
 
 def _choose_course(state: State, policy: Policy, reading: Reading) -> Attempt | Replay | Refuse:
     if policy.guard == "lease":
         if state.given_database is not None:
-            from flask_idempotency.borrowing import refuse_to_commit_beside  # as below
+            from flask_idempotency.sessions.borrowing import refuse_to_commit_beside  # as below
 
             refuse_to_commit_beside(state.given_database)
         return lease.choose_course(state, policy, reading)
-    from flask_idempotency.transaction import choose_course  # brings SQLAlchemy's ORM, which takes time; for db= only
+    from flask_idempotency.guards.transaction import (
+        choose_course,  # brings SQLAlchemy's ORM, which takes time; for db= only
+    )
 
     return choose_course(state, policy, reading)
 
 
 def _is_joined_elsewhere(database: Database) -> bool:
-    from flask_idempotency.joining import is_joined_elsewhere  # as above
+    from flask_idempotency.sessions.joined import is_joined_elsewhere  # as above
 
     return is_joined_elsewhere(database)
 
@@ -429,7 +433,7 @@ def _answer_like_a_duplicate(found: Exchange, reading: Reading, response: Respon
 def _refusal_as_answer(found: Exchange, refusal: RequestRefused, known: Reference, response: Response) -> Response:
     """Make the answer of a refusal where it is too late to raise it; the app's own handler is asked as ever."""
     state = current_state()
-    answer = current_app.make_response(render(dress(state, refusal, known)))
+    answer = current_app.make_response(render(render_refusal(state, refusal, known)))
     return _mark_refusal(state, found, refusal, with_fresh_headers(answer, response))
 
 
@@ -438,9 +442,9 @@ def _mark_refusal(state: State, found: Exchange, refusal: RequestRefused, respon
     if found.reduced is refusal:
         problem.lay_over(response, refusal, state.settings.docs_url)
     if isinstance(refusal, StoreUnavailable | OutcomeUnknown) and state.given_database is not None:
-        from flask_idempotency.joining import let_go_of_sessions  # as in _choose_course
+        from flask_idempotency.sessions.joined import end_sessions  # as in _choose_course
 
-        let_go_of_sessions(state.given_database)
+        end_sessions(state.given_database)
     return problem.mark(response, refusal, state.settings.docs_url)
 
 

@@ -14,7 +14,9 @@ from flask import Flask, current_app
 
 from flask_idempotency import scopes, signals
 from flask_idempotency.errors import ConfigError, StoreUnavailable
-from flask_idempotency.housekeeping import Housekeeper
+from flask_idempotency.guards.housekeeping import Housekeeper
+from flask_idempotency.guards.sightings import Sightings
+from flask_idempotency.guards.waiting import Waiters, WaitLimit
 from flask_idempotency.policy import (
     DEFAULT,
     CallerFunction,
@@ -30,57 +32,17 @@ from flask_idempotency.policy import (
     load,
     options_of,
 )
+from flask_idempotency.sessions.database import Database, open_database
 from flask_idempotency.settings import Guard, Settings, read_settings
-from flask_idempotency.sightings import Sightings
 from flask_idempotency.stores import Store, open_store
-from flask_idempotency.stores.forks import end_at_fork, leave_at_fork
-from flask_idempotency.waiting import Doorbell, WaitLimit
 
 if TYPE_CHECKING:
-    from sqlalchemy import URL, Connection, Engine
-    from sqlalchemy.orm import Session
+    from sqlalchemy import URL
 
 NAME = "idempotency"
 NO_DATABASE = "the app's own database, on a server or in a file: init_app(app, db=db)"
 
 log = logging.getLogger("flask_idempotency")
-
-
-class Database:
-    """An app's own database, as its ``db`` object shows it now: tests put other engines and sessions there.
-
-    Needs an app context.
-    """
-
-    def __init__(self, db: Any) -> None:
-        self._db = db
-        self._is_lite = _is_session(db.session)  # Flask-SQLAlchemy-Lite: a session for each app context
-
-    @property
-    def engine(self) -> "Engine":
-        """The default engine."""
-        return self.bind.engine
-
-    @property
-    def bind(self) -> "Engine | Connection":
-        """What the app has for its default engine: in a test this may be a connection."""
-        found: Engine | Connection = self._db.engine
-        return found
-
-    @property
-    def factory(self) -> Any:
-        """The sessionmaker that makes the app's sessions."""
-        source = self._db.sessionmaker if self._is_lite else self._db.session
-        return getattr(source, "session_factory", source)
-
-    @property
-    def session(self) -> "Session | None":
-        """The app's session, if it has one by now."""
-        if self._is_lite:
-            session: Session = self._db.session
-            return session
-        registry = getattr(self._db.session, "registry", None)
-        return registry() if registry is not None and registry.has() else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +57,7 @@ class State:
     given_database: Database | None = None  # None: neither the transaction guard nor phase() is available
     caller: CallerFunction | None = None  # makes a request that is resumed its caller's own
     missing: str = NO_DATABASE  # what the transaction guard and phase() need, where there is no database for them
-    doorbell: Doorbell = field(default_factory=Doorbell)
+    waiters: Waiters = field(default_factory=Waiters)
     sightings: Sightings = field(default_factory=Sightings)
     wait_limit: WaitLimit = field(default_factory=WaitLimit)
     _policies: dict[Options, Policy] = field(default_factory=dict)
@@ -188,7 +150,7 @@ def make_state(
     settings = read_settings(app.config)
     if [store, db, settings.store].count(None) < 2:
         raise ConfigError("Name one place for the records: store=, db= or IDEMPOTENCY_STORE.")
-    database, given_store = None if db is None else _database(db), store
+    database, given_store = None if db is None else open_database(db), store
     if store is None:
         url = database.engine.url if database else _store_url(app, settings.store)
         store = open_store(url, is_apps_own=database is not None)
@@ -230,35 +192,6 @@ def longest_retention(app: Flask, default: timedelta) -> timedelta:
 def _tell_as(app: Flask, signal: NamedSignal, **facts: object) -> None:
     """Send a signal from a thread that has no current app."""
     signals.tell(signal, app, **facts)
-
-
-def _database(db: Any) -> Database:
-    try:
-        found = Database(db)
-        engines = getattr(db, "engines", {None: found.engine})  # with those of other binds, if it has any
-    except (RuntimeError, KeyError, AttributeError):
-        raise ConfigError("db= must be a Flask-SQLAlchemy object of this app; call db.init_app(app) first.") from None
-    if not hasattr(found.factory, "class_"):
-        raise ConfigError("db= must have an engine, and a session that is a scoped_session or a sessionmaker.")
-    if found.factory.kw.get("twophase"):
-        raise ConfigError(
-            "Sessions with twophase=True prepare what they commit, and cannot share a transaction; drop it."
-        )
-    for engine in engines.values():
-        leave_at_fork(engine)
-    end_at_fork(db.session)
-    return found
-
-
-def _is_session(session: object) -> bool:
-    """Say whether it is a session itself, not what makes or keeps sessions."""
-    return hasattr(session, "in_transaction") and not hasattr(session, "session_factory")
-
-
-def holds_connection(database: Database) -> bool:
-    """Say whether the app's session has begun something, and so keeps a connection."""
-    session = database.session
-    return session is not None and session.in_transaction()
 
 
 def _store_url(app: Flask, url: str | None) -> "str | URL":

@@ -76,7 +76,11 @@ def test_the_import_contracts_hold(copy_of_the_package):
         ("flask_idempotency/stores/memory.py", "import werkzeug", "flask_idempotency.stores.memory -> werkzeug"),
         ("flask_idempotency/http/reading.py", "import flask_idempotency.stores", "http.reading -> flask_idempotency"),
         ("flask_idempotency/utils.py", "", "flask_idempotency.utils"),
-        ("demo_shop/cart.py", "import flask_idempotency.lease", "demo_shop.cart -> flask_idempotency.lease"),
+        (
+            "demo_shop/cart.py",
+            "import flask_idempotency.guards.lease",
+            "demo_shop.cart -> flask_idempotency.guards.lease",
+        ),
         ("flask_idempotency/cli.py", "import demo_shop", "flask_idempotency.cli -> demo_shop"),
         ("loadtests/diary.py", "import demo_shop", "loadtests.diary -> demo_shop"),
         ("loadtests/auditing/cases.py", "import time", "loadtests.auditing.cases -> time"),

@@ -203,22 +203,22 @@ class TransactionalStore(Store, Protocol):
         had done more than read. Raises ClaimLost, StoreUnavailable, or ThrownBack if it can be tried again at once.
         """
 
-    def seal(self, connection: Any, claim: Claim, made: Checkpoint, *, undo: bool = False) -> None:
+    def commit_phase(self, connection: Any, claim: Claim, made: Checkpoint, *, undo: bool = False) -> None:
         """Add the checkpoint of a phase and commit, after an ``undo`` if one is due.
 
         However long it took, a lease that ran at the ``fence`` runs at the end: nobody could renew it meanwhile.
         Raises, after which nothing of the phase is left, ThrownBack, StoreUnavailable, or WorkRefused if the database
-        will not commit it. Raises OutcomeUnknown if it cannot be told; then ``stand`` can.
+        will not commit it. Raises OutcomeUnknown if it cannot be told; then ``position`` can.
         """
 
-    def stand(self, claim: Claim) -> str | None:
+    def position(self, claim: Claim) -> str | None:
         """Wait for a COMMIT in doubt, and say where the record stands.
 
         Raises ClaimLost, or OutcomeUnknown if it takes too long.
         """
 
     def watch(self, engine: "Engine") -> None:
-        """Be ready to tell, in ``has_written`` and ``let_go``, what was done on the connections of an app's engine."""
+        """Get ready to tell, in ``has_written`` and ``roll_back``, what was done on an engine's connections."""
 
     def has_written(self, connection: Any) -> bool:
         """Say whether the app has written something in the transaction that is open on this connection.
@@ -232,7 +232,7 @@ class TransactionalStore(Store, Protocol):
         Raises StoreUnavailable if the connection is dead.
         """
 
-    def let_go(self, connection: Any) -> bool:
+    def roll_back(self, connection: Any) -> bool:
         """Roll back what the app has begun on this connection; say whether it had written something.
 
         Raises StoreUnavailable if the connection is dead.

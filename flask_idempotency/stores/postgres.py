@@ -125,7 +125,7 @@ class PostgresStore(SqlStore):
         values = {"request": request, "record": record, "idle": "0" if within else _milliseconds(idle)}
         take: list[Message] = [
             (self._statement("lock"), values),
-            (self._statement("glance"), {"id": asked.id}),
+            (self._statement("exists"), {"id": asked.id}),
             (f"SAVEPOINT {KEPT}", {}),
         ]
         say = converse if is_open else open_with
@@ -297,9 +297,9 @@ class PostgresStore(SqlStore):
         if not replies.rows(3 if is_open else 1):
             raise ClaimLost
 
-    def seal(self, connection: Connection[Any], claim: Claim, made: Checkpoint, *, undo: bool = False) -> None:
+    def commit_phase(self, connection: Connection[Any], claim: Claim, made: Checkpoint, *, undo: bool = False) -> None:
         """Insert the checkpoint and commit, in one round trip."""
-        checkpoint: Message = (self._statement("seal"), self._marked(claim, made))
+        checkpoint: Message = (self._statement("commit_phase"), self._marked(claim, made))
         try:
             replies = close_with(connection, checkpoint, [_UNDO] if undo else [])
         except Error as error:
@@ -334,7 +334,7 @@ class PostgresStore(SqlStore):
         except Error as error:
             raise self._unavailable(error) from error
 
-    def let_go(self, connection: Connection[Any]) -> bool:
+    def roll_back(self, connection: Connection[Any]) -> bool:
         """Ask the server on the way: whoever has only read has no number yet."""
         if connection.pgconn.transaction_status == TransactionStatus.IDLE:
             return False

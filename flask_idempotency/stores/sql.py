@@ -219,10 +219,10 @@ class SqlStore(SqlDatabase):
             for name, kind, state, generation, result, position, age in self._run("checkpoints", id=record)
         ]
 
-    def stand(self, claim: Claim) -> str | None:
+    def position(self, claim: Claim) -> str | None:
         """Wait for a COMMIT in doubt, and say where the record stands."""
         try:
-            rows = self._run("stand", id=claim.id)
+            rows = self._run("position", id=claim.id)
         except StoreUnavailable as error:
             raise OutcomeUnknown(retry_after=error.retry_after) from error
         for state, token, point in rows:
@@ -239,7 +239,7 @@ class SqlStore(SqlDatabase):
         """Give the record to a person."""
         if self._run("give_up", **_held(claim), reason=reason):
             return
-        for state, token, _ in self._run("stand", id=claim.id):
+        for state, token, _ in self._run("position", id=claim.id):
             if state == State.QUARANTINED and _bytes(token) == claim.guard.token:
                 return  # it was done, and its answer lost
         raise ClaimLost
@@ -254,7 +254,7 @@ class SqlStore(SqlDatabase):
         values = {"id": record, "remark": remark}
         proofs = [("refute", {"id": record, "name": name, "proof": proof}) for name, proof in refuted]
         # Nothing is refuted if somebody is faster, so whoever has the record in hand is waited for before.
-        return self._settle(record, remark, "reopen", [("stand", values), *proofs, ("reopen", values)])
+        return self._settle(record, remark, "reopen", [("position", values), *proofs, ("reopen", values)])
 
     def _settle(
         self, record: RecordId, remark: str, decisive: str, steps: Sequence[tuple[str, Mapping[str, object]]]

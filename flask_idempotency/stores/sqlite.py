@@ -248,7 +248,7 @@ class SqliteStore(SqlStore):
         ends_reading: bool = False,
     ) -> None:
         """Wait for the one writer there is, and then move the record on."""
-        if ends_reading and self.let_go(connection):
+        if ends_reading and self.roll_back(connection):
             raise WrittenBefore
         try:
             connection.execute("BEGIN IMMEDIATE")
@@ -264,7 +264,9 @@ class SqliteStore(SqlStore):
         """Give the statement that writes an effect's answer behind the fence of the phase after it."""
         return [] if answered is None else [(self._statement("mark"), self._marked(claim, made, answered))]
 
-    def seal(self, connection: sqlite3.Connection, claim: Claim, made: Checkpoint, *, undo: bool = False) -> None:
+    def commit_phase(
+        self, connection: sqlite3.Connection, claim: Claim, made: Checkpoint, *, undo: bool = False
+    ) -> None:
         """Insert the checkpoint and commit, if the transaction is still the one that was fenced."""
         with self._committing(connection):
             try:
@@ -273,7 +275,7 @@ class SqliteStore(SqlStore):
                 connection.execute(f"RELEASE {KEPT}")
             except sqlite3.OperationalError as error:
                 raise IdempotencyError(ENDED_BY_STEP) from error
-            for verb in ("seal", "prolong"):
+            for verb in ("commit_phase", "prolong"):
                 connection.execute(self._statement(verb), self._marked(claim, made)).fetchall()
             connection.execute("COMMIT")
 
@@ -294,7 +296,7 @@ class SqliteStore(SqlStore):
         known = _KEPT_CHANGES.get(id(connection), connection.total_changes)
         return connection.in_transaction and connection.total_changes != known
 
-    def let_go(self, connection: sqlite3.Connection) -> bool:
+    def roll_back(self, connection: sqlite3.Connection) -> bool:
         """Ask, and roll back."""
         has_written = self.has_written(connection)
         connection.rollback()

@@ -38,7 +38,7 @@ _SHORT = timedelta(seconds=1)  # a lease that is waited for: time cannot be move
 
 
 class Phases:
-    """fence · the work, keep, undo · seal; and after a doubt, stand."""
+    """fence · the work, keep, undo · commit_phase; and after a doubt, position."""
 
     # -- work and checkpoint -----------------------------------------------------------------------------------------
 
@@ -105,7 +105,7 @@ class Phases:
 
         store.undo(connection)
         work(connection, "after")
-        store.seal(connection, claim, _PLACED)
+        store.commit_phase(connection, claim, _PLACED)
 
         assert done(connect()) == ["after"]
         assert progress_of(store) == [_PLACED]
@@ -120,7 +120,7 @@ class Phases:
             work(connection, "undone")
             store.undo(connection)
 
-        store.seal(connection, claim, _PLACED)
+        store.commit_phase(connection, claim, _PLACED)
 
         assert done(connect()) == ["kept"] * 3
 
@@ -132,7 +132,7 @@ class Phases:
         store.keep(connection)
         work(connection, "undone")
 
-        store.seal(connection, claim, _PLACED, undo=True)
+        store.commit_phase(connection, claim, _PLACED, undo=True)
 
         assert done(connect()) == ["kept"]
         assert progress_of(store) == [_PLACED]
@@ -146,7 +146,7 @@ class Phases:
         work(connection, "finished")
         seen_meanwhile = progress_of(store)
 
-        store.seal(connection, claim, _SETTLED)
+        store.commit_phase(connection, claim, _SETTLED)
         store.complete(replace(claim, point=_SETTLED.point), CREATED, RETENTION)
 
         assert seen_meanwhile == [_SENT]
@@ -186,7 +186,7 @@ class Phases:
         if not sealing:
             store.undo(connection)
 
-        store.seal(connection, claim, _SETTLED, undo=sealing)
+        store.commit_phase(connection, claim, _SETTLED, undo=sealing)
 
         assert done(connect()) == []
         assert progress_of(store) == [_ANSWERED, _SETTLED]
@@ -206,7 +206,7 @@ class Phases:
 
         assert everything_in(store) == before
         store.fence(connection, owner, _SETTLED, idle=LEASE, answered=replace(_ANSWERED, result="2"))
-        store.seal(connection, owner, _SETTLED)
+        store.commit_phase(connection, owner, _SETTLED)
         assert progress_of(store) == [replace(_ANSWERED, result="2"), _SETTLED]
 
     def test_an_answer_keeps_the_time_of_the_first_sending(
@@ -216,7 +216,7 @@ class Phases:
         claim, connection = _send(store), connect()
         let_pass(MOMENT * 5)
         store.fence(connection, claim, _SETTLED, idle=LEASE, answered=_ANSWERED)
-        store.seal(connection, claim, _SETTLED)
+        store.commit_phase(connection, claim, _SETTLED)
 
         answered, settled = store.checkpoints(claim.id)
 
@@ -310,7 +310,7 @@ class Phases:
         store.fence(connection, claim, _PLACED, idle=LEASE)
         _wait_until(lambda: lease_of(store).lease_left <= timedelta(0))
 
-        store.seal(connection, claim, _PLACED)
+        store.commit_phase(connection, claim, _PLACED)
 
         assert isinstance(store.claim(make_asked(), LEASE), Busy)
         _carry_out(store, connection, replace(claim, point=_PLACED.point), _PAID, "finished")
@@ -389,15 +389,15 @@ class Phases:
     def test_a_record_says_where_it_stands(self, store: TransactionalStore, connect: Connect) -> None:
         """Before a phase, after one that was rolled back, and after one that was committed."""
         claim, connection = begin(store), connect()
-        at_first = store.stand(claim)
+        at_first = store.position(claim)
         store.fence(connection, claim, _PLACED, idle=LEASE)
         connection.rollback()
-        after_a_rollback = store.stand(claim)
+        after_a_rollback = store.position(claim)
 
         _carry_out(store, connection, claim, _PLACED, "finished")
 
         assert (at_first, after_a_rollback) == (None, None)
-        assert store.stand(claim) == _PLACED.point
+        assert store.position(claim) == _PLACED.point
 
     def test_a_record_tells_only_its_owner_where_it_stands(self, store: TransactionalStore, let_pass: LetPass) -> None:
         """Everybody else has lost the claim."""
@@ -411,18 +411,18 @@ class Phases:
 
         for claim in (late, ended, done_, stuck, misplaced_claim(make_asked("order-5"), late)):
             with pytest.raises(ClaimLost):
-                store.stand(claim)
+                store.position(claim)
 
     # -- what the app did before -------------------------------------------------------------------------------------
 
     def test_whoever_has_only_read_is_let_go_without_a_word(self, store: TransactionalStore, connect: Connect) -> None:
         """There is nothing to lose."""
         connection = connect()
-        untouched = store.let_go(connection)
+        untouched = store.roll_back(connection)
         done(connection)
 
         assert not untouched
-        assert not store.let_go(connection)
+        assert not store.roll_back(connection)
 
     def test_whoever_has_written_is_known_by_it_and_nothing_of_it_stays(
         self, store: TransactionalStore, connect: Connect
@@ -430,10 +430,10 @@ class Phases:
         """Until the end of the transaction, however it ends."""
         connection = connect()
         work(connection, "in vain")
-        before = store.let_go(connection)
+        before = store.roll_back(connection)
         work(connection, "before")
         connection.commit()
-        after_commit = store.let_go(connection)
+        after_commit = store.roll_back(connection)
 
         assert before
         assert not after_commit
@@ -466,7 +466,7 @@ class Phases:
         store.fence(connection, claim, _PLACED, idle=LEASE, ends_reading=True)
         seen = done(connection)
         work(connection, "finished")
-        store.seal(connection, claim, _PLACED)
+        store.commit_phase(connection, claim, _PLACED)
 
         assert (before, seen) == ([], ["before"])
         assert done(connect()) == ["before", "finished"]
@@ -512,7 +512,7 @@ class KeyedPhases:
         with ThreadPoolExecutor(1) as threads:
             waiting = threads.submit(store.claim, make_asked(), LEASE)
             _let_wait(waiting)
-            store.seal(connection, late, _PLACED)
+            store.commit_phase(connection, late, _PLACED)
 
             next_ = claimed(waiting.result(PATIENCE.total_seconds()))
 
@@ -550,7 +550,7 @@ class KeyedPhases:
         with ThreadPoolExecutor(1) as threads:
             waiting = threads.submit(store.claim, make_asked(), LEASE)
             _let_wait(waiting)
-            store.seal(connection, claim, _PLACED)
+            store.commit_phase(connection, claim, _PLACED)
 
             found = waiting.result(PATIENCE.total_seconds())
 
@@ -564,7 +564,7 @@ class KeyedPhases:
         with ThreadPoolExecutor(1) as threads:
             threads.submit(store.renew, claim, LEASE).result(PATIENCE.total_seconds())
 
-        store.seal(connection, claim, _PLACED)
+        store.commit_phase(connection, claim, _PLACED)
 
         assert progress_of(store) == [_PLACED]
 
@@ -573,9 +573,9 @@ class KeyedPhases:
         claim, connection = begin(store), connect()
         store.fence(connection, claim, _PLACED, idle=LEASE)
         with ThreadPoolExecutor(1) as threads:
-            waiting = threads.submit(store.stand, claim)
+            waiting = threads.submit(store.position, claim)
             _let_wait(waiting)
-            store.seal(connection, claim, _PLACED)
+            store.commit_phase(connection, claim, _PLACED)
 
             assert waiting.result(PATIENCE.total_seconds()) == _PLACED.point
 
@@ -588,7 +588,7 @@ class KeyedPhases:
         store.fence(connection, first, _PLACED, idle=LEASE)
 
         _carry_out(store, connect(), second, _PLACED, "finished")
-        store.seal(connection, first, _PLACED)
+        store.commit_phase(connection, first, _PLACED)
 
         assert progress_of(store) == progress_of(store, "order-2") == [_PLACED]
 
@@ -600,7 +600,7 @@ class KeyedPhases:
         store.fence(connection, claim, _PLACED, idle=LEASE)
 
         found = enter(store, connect())
-        store.seal(connection, claim, _PLACED)
+        store.commit_phase(connection, claim, _PLACED)
 
         assert not isinstance(found, Claim)
         assert progress_of(store) == [_PLACED]
@@ -615,14 +615,14 @@ def _carry_out(store: TransactionalStore, connection: Any, claim: Claim, made: C
     """Carry a phase out whose work is one row; give the claim as it is then."""
     store.fence(connection, claim, made, idle=LEASE)
     work(connection, name)
-    store.seal(connection, claim, made)
+    store.commit_phase(connection, claim, made)
     return replace(claim, point=made.point)
 
 
 def _cannot_seal(store: TransactionalStore, connection: Any, claim: Claim, undo: bool) -> None:
     """See that a phase is refused for certain: where there is a doubt, the record's point would settle it wrongly."""
     with pytest.raises(IdempotencyError) as caught:
-        store.seal(connection, claim, _PLACED, undo=undo)
+        store.commit_phase(connection, claim, _PLACED, undo=undo)
     connection.rollback()
     assert not isinstance(caught.value, OutcomeUnknown)
 

@@ -21,8 +21,9 @@ from flask_sqlalchemy import SQLAlchemy
 from sqlalchemy import select
 from sqlalchemy.orm import Mapped, mapped_column
 
-from flask_idempotency import Idempotency, effect, housekeeping, idempotent, phase, reference, signals
+from flask_idempotency import Idempotency, effect, idempotent, phase, reference, signals
 from flask_idempotency.errors import NeedsPerson
+from flask_idempotency.guards import housekeeping
 from tests.apps.acting import die_at, process, stand_at_gate, write_line
 
 AMOUNT = 4200  # what a cart costs that does not say

@@ -10,7 +10,8 @@ from typing import Any
 
 from flask import Flask, Response, has_request_context, request, request_finished
 
-from flask_idempotency import Idempotency, housekeeping, idempotent, signals
+from flask_idempotency import Idempotency, idempotent, signals
+from flask_idempotency.guards import housekeeping
 from flask_idempotency.stores import open_store
 from tests.apps.acting import die_at, hear_word, process, write_line
 

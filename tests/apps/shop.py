@@ -104,7 +104,7 @@ class Shop:
     @property
     def waiting(self) -> int:
         """How many requests wait for another to end."""
-        return len(self.app.extensions["idempotency"].doorbell._waiting)
+        return len(self.app.extensions["idempotency"].waiters._waiting)
 
 
 class Gate:

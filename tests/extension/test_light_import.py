@@ -66,4 +66,4 @@ Idempotency(app, db=SQLAlchemy(app), scope=scopes.everyone)
 """
     )
 
-    assert {"flask_idempotency.transaction", "flask_idempotency.step"} <= modules
+    assert {"flask_idempotency.guards.transaction", "flask_idempotency.guards.phase_transaction"} <= modules

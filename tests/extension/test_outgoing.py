@@ -14,7 +14,8 @@ import requests
 from flask import Flask
 from flask_sqlalchemy import SQLAlchemy
 
-from flask_idempotency import Idempotency, idempotent, outgoing, scopes
+from flask_idempotency import Idempotency, idempotent, scopes
+from flask_idempotency.guards import outgoing
 
 
 class Gateway(BaseHTTPRequestHandler):

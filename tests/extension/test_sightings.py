@@ -4,8 +4,8 @@ from datetime import timedelta
 
 import pytest
 
-from flask_idempotency import sightings
-from flask_idempotency.sightings import MOST, SLACK, Sightings
+from flask_idempotency.guards import sightings
+from flask_idempotency.guards.sightings import MOST, SLACK, Sightings
 
 SECOND, NONE, LONG = timedelta(seconds=1), timedelta(0), timedelta(days=1)
 

@@ -98,9 +98,9 @@ def test_a_claim_that_was_being_ended_is_ended_and_the_retry_runs(shop):
 def test_nothing_is_renewed_any_more(make_shop):
     shop = make_shop(housekeeping=True)
     housekeeper = shop.app.extensions["idempotency"].housekeeper
-    watched, let_go = [], housekeeper.let_go
+    watched, forget = [], housekeeper.forget
     housekeeper.watch = lambda claim, lease: watched.append(claim.guard.token)
-    housekeeper.let_go = lambda claim: (watched.remove(claim.guard.token), let_go(claim))
+    housekeeper.forget = lambda claim: (watched.remove(claim.guard.token), forget(claim))
     shop.store.before["complete"] = once()
 
     with pytest.raises(Stop):

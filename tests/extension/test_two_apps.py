@@ -139,16 +139,16 @@ def test_waiters_of_one_app_are_not_woken_by_another(stores):
         make_app(name, lambda app, store=store: Idempotency(app, store=store, scope=scopes.everyone))
         for name, store in zip(("one", "two"), stores, strict=True)
     )
-    bells = [app.extensions["idempotency"].doorbell for app in (one, two)]
+    bells = [app.extensions["idempotency"].waiters for app in (one, two)]
     waiter = threading.Thread(target=bells[0].wait, args=(b"id", 60))
     waiter.start()
     while not bells[0]._waiting:
         waiter.join(0.01)
 
-    bells[1].ring(b"id")
+    bells[1].wake(b"id")
 
     assert waiter.is_alive()
-    bells[0].ring(b"id")
+    bells[0].wake(b"id")
     waiter.join(10)
     assert not waiter.is_alive()
 

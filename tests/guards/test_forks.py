@@ -9,9 +9,9 @@ import pytest
 from sqlalchemy import create_engine
 
 from flask_idempotency import idempotent
-from flask_idempotency.sightings import Sightings
+from flask_idempotency.guards.sightings import Sightings
+from flask_idempotency.guards.waiting import Waiters, WaitLimit
 from flask_idempotency.stores.forks import notice_fork
-from flask_idempotency.waiting import Doorbell, WaitLimit
 from tests.fixtures.processes import eventually
 from tests.stores.others import Child, fork_in_c, meanwhile
 from tests.transaction.conftest import make_sqlite_shop
@@ -66,29 +66,29 @@ def in_child(act, fork):
         return child.step()
 
 
-def test_a_doorbell_that_was_being_rung_at_a_fork_works_in_the_child(fork):
-    doorbell, slow = Doorbell(), Stopping("slow")
-    with meanwhile(lambda: doorbell.wait("other", 30)):
-        eventually(lambda: doorbell._waiting, what="somebody who waits")
-        with meanwhile(lambda: doorbell.ring(slow)):
+def test_waiters_that_are_being_woken_at_a_fork_works_in_the_child(fork):
+    waiters, slow = Waiters(), Stopping("slow")
+    with meanwhile(lambda: waiters.wait("other", 30)):
+        eventually(lambda: waiters._waiting, what="somebody who waits")
+        with meanwhile(lambda: waiters.wake(slow)):
             assert slow.stopped.wait(10)
 
-            told = in_child(lambda: (doorbell.wait("mine", 0.01), doorbell.ring("other"), "rung")[-1], fork)
+            told = in_child(lambda: (waiters.wait("mine", 0.01), waiters.wake("other"), "rung")[-1], fork)
 
             slow.go_on.set()
-        doorbell.ring("other")
+        waiters.wake("other")
     assert told == "rung"
 
 
 def test_a_child_rings_for_nobody_who_waits_in_its_parent(fork):
-    doorbell = Doorbell()
-    with meanwhile(lambda: doorbell.wait("order", 30)):
-        eventually(lambda: doorbell._waiting, what="somebody who waits")
-        (bell,) = doorbell._waiting
+    waiters = Waiters()
+    with meanwhile(lambda: waiters.wait("order", 30)):
+        eventually(lambda: waiters._waiting, what="somebody who waits")
+        (bell,) = waiters._waiting
         with bell._cond:  # as somebody has who is about to wait; in a child nobody would give it back
-            told = in_child(lambda: (doorbell.ring("order"), "rung")[-1], fork)
+            told = in_child(lambda: (waiters.wake("order"), "rung")[-1], fork)
 
-        doorbell.ring("order")
+        waiters.wake("order")
     assert told == "rung"
 
 

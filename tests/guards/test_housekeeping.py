@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import pytest
 
-from flask_idempotency import housekeeping, signals
+from flask_idempotency import signals
 from flask_idempotency.core.fingerprint import Fingerprint
 from flask_idempotency.core.lifecycle import ABANDONED
 from flask_idempotency.core.record import Claim, Lease
@@ -17,9 +17,10 @@ from flask_idempotency.core.reference import reference_of
 from flask_idempotency.core.scope import RecordId
 from flask_idempotency.core.snapshot import Snapshot
 from flask_idempotency.errors import ClaimLost, OutcomeUnknown, StoreUnavailable
-from flask_idempotency.housekeeping import Housekeeper
+from flask_idempotency.guards import housekeeping
+from flask_idempotency.guards.housekeeping import Housekeeper
+from flask_idempotency.guards.waiting import Waiters
 from flask_idempotency.stores.memory import MemoryStore
-from flask_idempotency.waiting import Doorbell
 from tests.apps.shop import Shop
 from tests.fixtures.processes import ROOT, eventually
 
@@ -100,7 +101,7 @@ def test_a_watched_claim_is_renewed_again_and_again_until_it_is_let_go(keeper, s
     keeper.watch(claim(2), LEASE)
 
     eventually(lambda: store.renewed.count(claim(1)) > 3, what="renewals")
-    keeper.let_go(claim(1))
+    keeper.forget(claim(1))
     renewed = store.renewed.count(claim(1))
     eventually(lambda: store.renewed.count(claim(2)) > renewed + 3, what="renewals of the other")
 
@@ -301,7 +302,8 @@ def test_an_app_without_housekeeping_has_no_thread():
 LAST_TRY = """
 import sys
 from datetime import timedelta
-from flask_idempotency import housekeeping, signals
+from flask_idempotency import signals
+from flask_idempotency.guards import housekeeping
 from tests.guards.test_housekeeping import ANSWER, RETENTION, Told, claim
 
 class Talking(Told):
@@ -324,7 +326,7 @@ def test_a_process_that_ends_in_order_tries_once_more_to_store_what_is_left():
 AFTER_A_FORK = """
 import os, sys
 from datetime import timedelta
-from flask_idempotency.housekeeping import Housekeeper
+from flask_idempotency.guards.housekeeping import Housekeeper
 from tests.fixtures.processes import eventually
 from tests.guards.test_housekeeping import LEASE, Told, claim, threads
 
@@ -335,7 +337,7 @@ eventually(lambda: store.renewed, what="a renewal")
 child = os.fork()
 if child == 0:
     store.renewed.clear()
-    keeper.let_go(claim(1))
+    keeper.forget(claim(1))
     keeper.watch(claim(2), LEASE)
     eventually(lambda: len(store.renewed) > 3, what="renewals in the child")
     os._exit(0 if set(store.renewed) == {claim(2)} and len(threads()) == 1 else 1)
@@ -355,31 +357,31 @@ def test_a_child_that_was_forked_later_has_a_thread_and_duties_of_its_own():
 
 
 def test_a_bell_wakes_those_who_wait_for_this_record_and_is_forgotten():
-    doorbell, here, there = Doorbell(), RecordId(bytes(32)), RecordId(bytes(31) + b"1")
+    waiters, here, there = Waiters(), RecordId(bytes(32)), RecordId(bytes(31) + b"1")
     woken = []
 
     def wait(record):
-        doorbell.wait(record, 10)
+        waiters.wait(record, 10)
         woken.append(record)
 
     waiting = [threading.Thread(target=wait, args=(record,)) for record in (here, here, there)]
     for thread in waiting:
         thread.start()
-    eventually(lambda: len(doorbell._waiting) == 3, what="three who wait")
+    eventually(lambda: len(waiters._waiting) == 3, what="three who wait")
 
-    doorbell.ring(here)
+    waiters.wake(here)
     eventually(lambda: woken == [here, here], what="two who were woken")
-    doorbell.ring(there)
+    waiters.wake(there)
     for thread in waiting:
         thread.join(5)
 
     assert woken == [here, here, there]
-    assert doorbell._waiting == {}
+    assert waiters._waiting == {}
 
 
 def test_waiting_for_a_bell_that_never_rings_leaves_nothing_behind():
-    doorbell = Doorbell()
+    waiters = Waiters()
 
-    doorbell.wait(RecordId(bytes(32)), 0.01)
+    waiters.wait(RecordId(bytes(32)), 0.01)
 
-    assert doorbell._waiting == {}
+    assert waiters._waiting == {}

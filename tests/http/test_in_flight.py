@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from flask_idempotency import lease
+from flask_idempotency.guards import lease
 from tests.apps.shop import REFERENCE, REPLAYED, Gate
 from tests.fixtures.processes import eventually, race
 

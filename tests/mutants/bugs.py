@@ -11,15 +11,15 @@ from uuid import uuid4
 
 from flask import Request, Response, request
 
-from flask_idempotency import lease, phases, step
 from flask_idempotency import request as requests_way
 from flask_idempotency.core.checkpoint import Checkpoint, Kind, dump_result, load_result
 from flask_idempotency.core.fingerprint import Fingerprint
 from flask_idempotency.core.record import Claim
 from flask_idempotency.core.scope import RecordId
 from flask_idempotency.core.snapshot import Answer
+from flask_idempotency.guards import lease, phase_transaction, phases
+from flask_idempotency.guards.lease import LeaseAttempt
 from flask_idempotency.http import exchange
-from flask_idempotency.lease import Held
 from flask_idempotency.policy import Options, Policy
 from flask_idempotency.state import State, current_state
 from flask_idempotency.stores import sql, sqlite
@@ -68,7 +68,7 @@ def protection_off(bed: Bed) -> None:
 
     bed.replace(requests_way, "_open", let_everything_in)
     bed.replace(phases, "_held", hold_nothing)
-    bed.replace(step, "carry_out", run_and_commit)
+    bed.replace(phase_transaction, "run_phase", run_and_commit)
     bed.replace(phases, "_send", send_as_new)
 
 
@@ -82,14 +82,14 @@ FENCES = {
         "fence_step_and_mark": f"{OURS} AND point IS NOT DISTINCT FROM :previous",
         "complete": f"{OURS} AND point IS NOT DISTINCT FROM :point",
         "complete_and_drop_request": f"{OURS} AND point IS NOT DISTINCT FROM :point",
-        "seal": OURS,
+        "commit_phase": OURS,
     },
     "sqlite": {
         "fence": f"{OURS} AND point IS :previous",
         "fence_step": f"{OURS} AND point IS :previous",
         "complete": f"{OURS} AND point IS :point",
         "mark": OURS,
-        "seal": OURS,
+        "commit_phase": OURS,
         "prolong": OURS,
     },
 }
@@ -108,7 +108,7 @@ def no_fence(bed: Bed) -> None:
 def _write_over_checkpoints(bed: Bed, technology: str) -> None:
     """Take away the second lock of the same door: two checkpoints of one name are an error, as it should be."""
     returning = SEALED_BY[technology]
-    bed.reword(technology, "seal", returning, WHOSEVER_IT_IS + returning)
+    bed.reword(technology, "commit_phase", returning, WHOSEVER_IT_IS + returning)
 
 
 # -- delete on error -------------------------------------------------------------------------------------------------
@@ -141,7 +141,7 @@ def effect_key_per_attempt(bed: Bed) -> None:
     def key_of_this_attempt(record: RecordId, asked: Fingerprint, name: str, generation: int) -> str:
         found = exchange.peek(request.environ)
         assert found is not None, "an effect is part of a request"
-        assert isinstance(found.attempt, Held), "an effect has a lease"
+        assert isinstance(found.attempt, LeaseAttempt), "an effect has a lease"
         key = real(record, asked, name, generation)
         return sha256(key.encode() + found.attempt.claim.guard.token).hexdigest()[:32]
 
@@ -188,7 +188,7 @@ def five_hundreds_stored(bed: Bed) -> None:
     def keep_failures_too(policy: Policy, response: Response) -> bool:
         return response.status_code >= 500 or is_kept(policy, response)
 
-    def complete_in_doubt(held: Held, answer: Answer, late: Callable[[], None]) -> None:
+    def complete_in_doubt(held: LeaseAttempt, answer: Answer, late: Callable[[], None]) -> None:
         held.undecided = None
         complete(held, answer, late)
 
@@ -198,7 +198,7 @@ def five_hundreds_stored(bed: Bed) -> None:
 
     is_kept = bed.replace(requests_way, "is_kept", keep_failures_too)
     note = bed.replace(requests_way, "_note", note_refusals_too)
-    complete = bed.replace(lease.Held, "complete", complete_in_doubt)
+    complete = bed.replace(lease.LeaseAttempt, "complete", complete_in_doubt)
 
 
 MUTANTS: dict[str, Callable[[Bed], None]] = {

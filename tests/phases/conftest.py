@@ -37,7 +37,9 @@ ONCE = {"orders": 1, "payments": 1, "receipts": 1}
 def process_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """This process's own clock goes on by what `Tables.let_pass` lets pass."""
     PASSED.clear()
-    monkeypatch.setattr("flask_idempotency.sightings.monotonic", lambda: monotonic() + sum(PASSED), raising=False)
+    monkeypatch.setattr(
+        "flask_idempotency.guards.sightings.monotonic", lambda: monotonic() + sum(PASSED), raising=False
+    )
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from flask import Flask, abort, g, request, url_for
 from flask_sqlalchemy import SQLAlchemy
 
 from flask_idempotency import Idempotency, effect, idempotent, phase, reference
-from flask_idempotency.completing import complete_abandoned
 from flask_idempotency.errors import ConfigError
+from flask_idempotency.guards.recovery import complete_abandoned
 from tests.fixtures.processes import ROOT, eventually
 from tests.phases.conftest import Tables, id_of
 

@@ -8,7 +8,7 @@ import pytest
 from flask import current_app, g, has_app_context, has_request_context, request, session
 from flask_login import LoginManager, UserMixin, current_user
 
-from flask_idempotency.completing import complete_abandoned
+from flask_idempotency.guards.recovery import complete_abandoned
 from tests.phases.conftest import Tables
 from tests.phases.test_completer import BOB_S_SECRET, NOW, SECRET, Office
 

@@ -20,7 +20,15 @@ from tests.phases.faults import NOTHING, ONE, Books, Shop, is_first, is_replay, 
 VIEW = checkout.__file__
 IS_LONG = os.environ.get("TEST_LONG") == "1"
 LEAST = 500  # lines of one checkout; fewer would mean that the tracer is blind
-ROOMS = ("phases.py", "step.py", "lease.py", "joining.py", "extension.py", "stores/sql.py", "core/checkpoint.py")
+ROOMS = (
+    "guards/phases.py",
+    "guards/phase_transaction.py",
+    "guards/lease.py",
+    "sessions/joined.py",
+    "extension.py",
+    "stores/sql.py",
+    "core/checkpoint.py",
+)
 
 
 class Sleeper:

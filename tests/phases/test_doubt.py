@@ -76,18 +76,18 @@ def listen(
 ) -> list[object]:
     """Have something done just before the shop asks what became of its COMMIT, and after; give what it learns."""
     store = shop.app.extensions["idempotency"].store
-    stand, found = store.stand, []
+    position, found = store.position, []
 
     def look(claim: Any) -> Any:
         act()
         found.append("began")
         try:
-            found.append(stand(claim))
+            found.append(position(claim))
         finally:
             afterwards()
         return found[-1]
 
-    monkeypatch.setattr(store, "stand", look)
+    monkeypatch.setattr(store, "position", look)
     return found
 
 

@@ -6,9 +6,10 @@ from itertools import count
 import pytest
 from flask import current_app, has_request_context
 
-from flask_idempotency import after_commit, effect, housekeeping, idempotent, phase
+from flask_idempotency import after_commit, effect, idempotent, phase
 from flask_idempotency.core.lifecycle import State
 from flask_idempotency.errors import OutcomeUnknown, StoreUnavailable
+from flask_idempotency.guards import housekeeping
 from tests.fixtures.processes import eventually
 from tests.phases.foreign import Foreign, code_of
 

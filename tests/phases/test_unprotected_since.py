@@ -10,9 +10,9 @@ from flask import Flask, abort, redirect, session
 from flask_sqlalchemy import SQLAlchemy
 
 from flask_idempotency import Idempotency, exempt, idempotent, scopes
-from flask_idempotency.completing import complete_abandoned
 from flask_idempotency.core.lifecycle import State
 from flask_idempotency.core.reference import reference_of
+from flask_idempotency.guards.recovery import complete_abandoned
 
 REFUSED = (503, "running")
 PROTECT = idempotent(methods={"PUT"}, guard="lease", resumable=True)

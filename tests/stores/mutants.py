@@ -673,17 +673,21 @@ class PhaseMutant(Mutant):
 class SealsWhateverHappened(PhaseMutant):
     """A checkpoint is added though the fence is gone, and the work with it."""
 
-    changes = (("seal", "AND token = :token AND state = 'running' AND point = :point", ""),)
+    changes = (("commit_phase", "AND token = :token AND state = 'running' AND point = :point", ""),)
 
-    def seal(self, connection: sqlite3.Connection, claim: Claim, made: Checkpoint, *, undo: bool = False) -> None:
-        connection.execute(self._statement("seal"), self._marked(claim, made))
+    def commit_phase(
+        self, connection: sqlite3.Connection, claim: Claim, made: Checkpoint, *, undo: bool = False
+    ) -> None:
+        connection.execute(self._statement("commit_phase"), self._marked(claim, made))
         connection.execute("COMMIT")
 
 
 class SealsInAnotherTransaction(PhaseMutant):
     """The work is committed, and the checkpoint after it: whoever dies between them does it twice."""
 
-    def seal(self, connection: sqlite3.Connection, claim: Claim, made: Checkpoint, *, undo: bool = False) -> None:
+    def commit_phase(
+        self, connection: sqlite3.Connection, claim: Claim, made: Checkpoint, *, undo: bool = False
+    ) -> None:
         if undo:
             self.undo(connection)
         connection.commit()
@@ -704,7 +708,7 @@ class FencesByReading(PhaseMutant):
     """Whoever was the owner when it looked may go on, from anywhere."""
 
     def fence(self, connection: sqlite3.Connection, claim: Claim, made: Checkpoint, **_: Any) -> None:
-        self.stand(claim)
+        self.position(claim)
         connection.execute("BEGIN IMMEDIATE")
         connection.execute(self._statement("fence_step"), self._marked(claim, made))
         connection.execute(f"SAVEPOINT {KEPT}")
@@ -792,7 +796,7 @@ class AnswersForEverybody(PhaseMutant):
         answered: Checkpoint | None = None,
         ends_reading: bool = False,
     ) -> None:
-        if ends_reading and self.let_go(connection):
+        if ends_reading and self.roll_back(connection):
             raise WrittenBefore
         connection.execute("BEGIN IMMEDIATE")
         for statement, values in self._answered(claim, made, answered):
@@ -814,8 +818,10 @@ class AnswersAnew(PhaseMutant):
 class SealsWhatIsToBeUndone(PhaseMutant):
     """What the step took back is committed."""
 
-    def seal(self, connection: sqlite3.Connection, claim: Claim, made: Checkpoint, *, undo: bool = False) -> None:
-        super().seal(connection, claim, made)
+    def commit_phase(
+        self, connection: sqlite3.Connection, claim: Claim, made: Checkpoint, *, undo: bool = False
+    ) -> None:
+        super().commit_phase(connection, claim, made)
 
 
 class UndoesTheFence(PhaseMutant):
@@ -830,7 +836,7 @@ class UndoesTheFence(PhaseMutant):
 class StandsForEverybody(PhaseMutant):
     """A paused owner takes the new one's phase for its own."""
 
-    def stand(self, claim: Claim) -> str | None:
+    def position(self, claim: Claim) -> str | None:
         record = self.find(claim.id)
         return record and record.point
 
@@ -838,8 +844,8 @@ class StandsForEverybody(PhaseMutant):
 class HasNeverWritten(PhaseMutant):
     """What the app did before a phase is thrown away."""
 
-    def let_go(self, connection: sqlite3.Connection) -> bool:
-        super().let_go(connection)
+    def roll_back(self, connection: sqlite3.Connection) -> bool:
+        super().roll_back(connection)
         return False
 
 
@@ -849,7 +855,7 @@ class LetsTheAppCommitUnseen(PhaseMutant):
     def has_written(self, connection: sqlite3.Connection) -> bool:
         return False
 
-    def let_go(self, connection: sqlite3.Connection) -> bool:
+    def roll_back(self, connection: sqlite3.Connection) -> bool:
         has_written = super().has_written(connection)
         connection.rollback()
         return has_written
@@ -858,7 +864,7 @@ class LetsTheAppCommitUnseen(PhaseMutant):
 class LeavesOpenWhatItLetsGo(PhaseMutant):
     """What the app did before a phase is committed with it."""
 
-    def let_go(self, connection: sqlite3.Connection) -> bool:
+    def roll_back(self, connection: sqlite3.Connection) -> bool:
         return connection.total_changes > 0
 
 

@@ -579,7 +579,7 @@ def test_only_a_seal_asks_for_the_time_at_which_its_transaction_began():
         if re.search(r"\bnow\(\)|\bcurrent_timestamp\b|\btransaction_timestamp\b", path.read_text(), re.IGNORECASE)
     ]
 
-    assert frozen == ["seal.sql"]  # to measure how long the phase took
+    assert frozen == ["commit_phase.sql"]  # to measure how long the phase took
 
 
 # -- forks -----------------------------------------------------------------------------------------------------------

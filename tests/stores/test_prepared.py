@@ -79,7 +79,7 @@ def run_phase(store: PostgresStore, session: Any, key: str, forget: Callable[[],
     store.fence(session, claim, made, idle=LEASE)
     session.execute("INSERT INTO work VALUES (%s)", [key])
     forget()
-    store.seal(session, claim, made)
+    store.commit_phase(session, claim, made)
 
 
 def worked(store: PostgresStore) -> list[str]:

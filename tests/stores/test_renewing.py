@@ -24,7 +24,7 @@ def open_phase(store: PostgresStore, claim: Claim) -> Iterator[None]:
     with psycopg.connect(plain(store)) as connection:
         store.fence(connection, claim, PLACED, idle=LEASE)
         yield
-        store.seal(connection, claim, PLACED)
+        store.commit_phase(connection, claim, PLACED)
 
 
 def lease_in(store: PostgresStore) -> Running:

@@ -15,7 +15,7 @@ ROOM = Path(str(files(sql.__package__))) / "statements"
 FILES = sorted(ROOM.glob("*/*.sql"))
 LOCKS = {
     "lock",
-    "glance",
+    "exists",
     "wait",
     "bound_wait",
     "free_wait",

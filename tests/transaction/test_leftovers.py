@@ -12,8 +12,8 @@ from sqlalchemy import event, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from flask_idempotency import idempotent
-from flask_idempotency.joint import Joint
-from flask_idempotency.transaction import Entered
+from flask_idempotency.guards.transaction import TransactionAttempt
+from flask_idempotency.sessions.shared import SharedTransaction
 from tests.transaction.conftest import Shop, make_database
 
 REPLAYED = "Idempotent-Replayed"
@@ -480,7 +480,7 @@ def test_no_session_or_work_is_kept_alive_by_a_request(shop):
     gc.collect()
 
     assert [session() for session in seen] == [None]
-    assert [each for each in gc.get_objects() if type(each) in (Entered, Joint)] == []
+    assert [each for each in gc.get_objects() if type(each) in (TransactionAttempt, SharedTransaction)] == []
 
 
 # -- several apps ------------------------------------------------------------------------------------------------------

@@ -12,8 +12,9 @@ from sqlalchemy.exc import StatementError
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, scoped_session, sessionmaker
 from sqlalchemy.pool import NullPool
 
-from flask_idempotency import Idempotency, idempotent, lending, phase, scopes
+from flask_idempotency import Idempotency, idempotent, phase, scopes
 from flask_idempotency.errors import IdempotencyError
+from flask_idempotency.sessions import lending
 from flask_idempotency.stores import open_store
 from tests.fixtures.processes import eventually
 from tests.transaction.conftest import Shop

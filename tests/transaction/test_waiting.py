@@ -10,7 +10,7 @@ from flask import request
 from sqlalchemy import NullPool, StaticPool, create_engine
 
 from flask_idempotency import idempotent
-from flask_idempotency.waiting import WaitLimit, most_waiters
+from flask_idempotency.guards.waiting import WaitLimit, most_waiters
 from tests.apps.shop import Gate
 from tests.fixtures.processes import eventually
 from tests.transaction.conftest import Shop

@@ -29,9 +29,9 @@ from flask_idempotency.errors import (
     RequestRefused,
     StoreUnavailable,
 )
+from flask_idempotency.guards.lease import LeaseAttempt
 from flask_idempotency.http import exchange
-from flask_idempotency.lease import Held
-from flask_idempotency.refusing import dress
+from flask_idempotency.refusals import render_refusal
 from flask_idempotency.state import State, current_state
 
 Parameters = ParamSpec("Parameters")
@@ -54,10 +54,12 @@ def phase(
         found = held.arrive_at(name, Kind.PHASE)
         if found is not None:
             return cast(Result, load_result(found.result))
-        from flask_idempotency.step import carry_out  # brings SQLAlchemy's ORM, which takes time and only db= needs
+        from flask_idempotency.guards.phase_transaction import (
+            run_phase,  # brings SQLAlchemy's ORM, which takes time and only db= needs
+        )
 
         with held.busy_with(f"phase {name!r}"):
-            made = carry_out(held, held.next_checkpoint(name, Kind.PHASE), lambda: step(*args, **kwargs))
+            made = run_phase(held, held.next_checkpoint(name, Kind.PHASE), lambda: step(*args, **kwargs))
             return cast(Result, made)
 
 
@@ -89,7 +91,7 @@ def effect(
         if found is not None and found.state is Progress.VOID and held.went_on():
             raise NoEffect(load_result(found.result))  # the view made something of it then, and goes the same way now
         with held.busy_with(f"effect {name!r}", recorded=NoEffect):
-            _raise(_let_sessions_go(held.state))
+            _raise(_end_reading_sessions(held.state))
             if found is not None and found.state is Progress.SENT:
                 return cast(Result, _go_on(held, found, call, query, terms))
             return cast(Result, _send(held, found or held.next_checkpoint(name, Kind.EFFECT), call, terms))
@@ -99,7 +101,7 @@ def effect(
 
 
 def _go_on(
-    held: Held, sent: Checkpoint, call: Callable[[str], Any], query: Callable[[str], Any] | None, terms: Terms
+    held: LeaseAttempt, sent: Checkpoint, call: Callable[[str], Any], query: Callable[[str], Any] | None, terms: Terms
 ) -> Any:
     """Go on with an effect that may have happened."""
     held.undecided = sent.name
@@ -125,14 +127,14 @@ def _go_on(
     return _ask_for(held, sent, call, terms)
 
 
-def _send(held: Held, next_: Checkpoint, call: Callable[[str], Any], terms: Terms) -> Any:
+def _send(held: LeaseAttempt, next_: Checkpoint, call: Callable[[str], Any], terms: Terms) -> Any:
     """Send an effect that certainly has not happened yet."""
     sent = held.write(replace(next_, state=Progress.SENT, result=None))
     held.undecided = sent.name
     return _ask_for(held, sent, call, terms)
 
 
-def _ask_for(held: Held, sent: Checkpoint, call: Callable[[str], Any], terms: Terms) -> Any:
+def _ask_for(held: LeaseAttempt, sent: Checkpoint, call: Callable[[str], Any], terms: Terms) -> Any:
     """Ask the foreign system for it, and write its answer down."""
     try:
         answer = _call(held, sent, call, "is undecided")
@@ -150,13 +152,13 @@ def _ask_for(held: Held, sent: Checkpoint, call: Callable[[str], Any], terms: Te
     return _done(held, sent, answer, terms)
 
 
-def _call(held: Held, sent: Checkpoint, call: Callable[[str], Any], trouble: str) -> Any:
+def _call(held: LeaseAttempt, sent: Checkpoint, call: Callable[[str], Any], trouble: str) -> Any:
     """Call out. Raises OutcomeUnknown for whatever the call raises, unless it knows better."""
     try:
         try:
             return call(_key_of(held, sent))
         finally:
-            held.mistake = _let_sessions_go(held.state)
+            held.mistake = _end_reading_sessions(held.state)
     except NeedsPerson as error:
         raise held.quarantine(f"{sent.name}: {error.reason}") from error
     except NoEffect:
@@ -172,7 +174,7 @@ def _call(held: Held, sent: Checkpoint, call: Callable[[str], Any], trouble: str
         raise OutcomeUnknown(retry_after=1) from error
 
 
-def _key_of(held: Held, sent: Checkpoint) -> str:
+def _key_of(held: LeaseAttempt, sent: Checkpoint) -> str:
     return effect_key(held.claim.id, held.claim.fingerprint, sent.name, sent.generation)
 
 
@@ -185,7 +187,7 @@ def _traceback_of(error: Exception) -> str:
     return "".join([*format_tb(error.__traceback__), *said]).rstrip()
 
 
-def _void(held: Held, sent: Checkpoint, proof: str) -> Checkpoint:
+def _void(held: LeaseAttempt, sent: Checkpoint, proof: str) -> Checkpoint:
     """Write down that it did not happen, and how we know; the next sending is of a new generation."""
     proved = _storable(held, sent, proof)
     void = held.write(replace(sent, state=Progress.VOID, result=proved, generation=sent.generation + 1))
@@ -194,7 +196,7 @@ def _void(held: Held, sent: Checkpoint, proof: str) -> Checkpoint:
     return void
 
 
-def _done(held: Held, sent: Checkpoint, answer: Any, terms: Terms) -> Any:
+def _done(held: LeaseAttempt, sent: Checkpoint, answer: Any, terms: Terms) -> Any:
     """Write the answer down: with the next phase, if one that gets lost may be asked for again, and else at once."""
     text = _storable(held, sent, answer)
     done = replace(sent, state=Progress.DONE, result=text)
@@ -208,7 +210,7 @@ def _done(held: Held, sent: Checkpoint, answer: Any, terms: Terms) -> Any:
     return load_result(text)
 
 
-def _storable(held: Held, sent: Checkpoint, result: Any) -> str:
+def _storable(held: LeaseAttempt, sent: Checkpoint, result: Any) -> str:
     """Write a result as JSON. If it is none it goes to a person: every retry would fail like this one."""
     try:
         return dump_result(result, f"effect {sent.name!r}")
@@ -220,11 +222,11 @@ def _storable(held: Held, sent: Checkpoint, result: Any) -> str:
 
 
 @contextmanager
-def _held(verb: str) -> Iterator[Held]:
+def _held(verb: str) -> Iterator[LeaseAttempt]:
     """Give the current request's run, which must hold its claim by a lease; what is refused meanwhile is dressed."""
     found = exchange.peek(request.environ, current_state()) if has_request_context() else None
     held = None if found is None else found.attempt
-    if found is None or not isinstance(held, Held):
+    if found is None or not isinstance(held, LeaseAttempt):
         raise IdempotencyError(f"{verb}() {_advice(found)}")
     try:
         yield held
@@ -234,23 +236,23 @@ def _held(verb: str) -> Iterator[Held]:
     except StoreUnavailable as refusal:
         # Its words are that nothing was run, and that is true of a request only before its first checkpoint.
         told = OutcomeUnknown(retry_after=refusal.retry_after) if held.has_begun else refusal
-        raise _dressed(found, told) from refusal.__cause__
+        raise _rendered(found, told) from refusal.__cause__
     except RequestRefused as refusal:
-        raise _dressed(found, refusal) from refusal.__cause__
+        raise _rendered(found, refusal) from refusal.__cause__
 
 
-def _let_sessions_go(state: State) -> IdempotencyError | None:
+def _end_reading_sessions(state: State) -> IdempotencyError | None:
     if state.given_database is None:
         return None
-    from flask_idempotency.step import let_sessions_go  # as in phase()
+    from flask_idempotency.guards.phase_transaction import end_reading_sessions  # as in phase()
 
-    return let_sessions_go(state)
+    return end_reading_sessions(state)
 
 
-def _dressed(found: exchange.Exchange, refusal: RequestRefused) -> RequestRefused:
+def _rendered(found: exchange.Exchange, refusal: RequestRefused) -> RequestRefused:
     """Give a refusal its document, for the view lets it pass; and note it, for the app may render it in its own way."""
     found.refusal = refusal
-    return refusal if refusal.response is not None else dress(current_state(), refusal, found.reference)
+    return refusal if refusal.response is not None else render_refusal(current_state(), refusal, found.reference)
 
 
 def _advice(found: exchange.Exchange | None) -> str:

@@ -60,7 +60,7 @@ class Housekeeper:
         if self._enabled:
             self._rounds_here().start()
 
-    def let_go(self, claim: Claim) -> None:
+    def forget(self, claim: Claim) -> None:
         """Stop renewing."""
         rounds = self._rounds.get(os.getpid())
         if rounds is not None:
@@ -112,7 +112,7 @@ class Housekeeper:
             self._tell(signals.claim_lost, reference=known)
             raise
         log.warning("finished_late: the answer of %s is stored now", known)
-        self.let_go(claim)
+        self.forget(claim)
         kept = not isinstance(answer, NotKept)
         self._tell(signals.completed, reference=known, status=answer.status, body_kept=kept)
 

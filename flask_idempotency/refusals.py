@@ -12,7 +12,7 @@ from flask_idempotency.http import problem
 from flask_idempotency.state import State, current_state
 
 
-def dress(state: State, refusal: RequestRefused, known: Reference | None) -> RequestRefused:
+def render_refusal(state: State, refusal: RequestRefused, known: Reference | None) -> RequestRefused:
     """Give a refusal its reference and its document, and tell of it."""
     refusal.reference = refusal.reference or known
     if refusal.retryable:
@@ -35,7 +35,7 @@ def register(app: Flask) -> None:
 def render(refusal: RequestRefused) -> Any:
     """Make the answer of a refusal: the app's own, if it has a handler for our errors, or the problem document."""
     if refusal.response is None:  # raised in the view, by the body that it reads
-        dress(current_state(), refusal, None)
+        render_refusal(current_state(), refusal, None)
     handler = _own_handler(refusal)
     return refusal.response if handler is None else current_app.ensure_sync(handler)(refusal)
 

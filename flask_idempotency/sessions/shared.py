@@ -34,7 +34,7 @@ class Intent(Enum):
     REFRESH = auto()  # an object is read again: if that fails the request does, and needs no savepoint
 
 
-class Joint:
+class SharedTransaction:
     """The one transaction under all the sessions of a request; each has its own face of it.
 
     What the view commits is kept by a savepoint, but only when something comes after it that might be rolled back.
@@ -69,16 +69,16 @@ class Joint:
         """Whether something may have been written that nobody has committed or rolled back."""
         return any(layer.is_open and layer.may_have_changed for layer in self._layers)
 
-    def has_uncommitted(self, face: "Face") -> bool:
+    def has_uncommitted(self, face: "SessionConnection") -> bool:
         """Say whether something was written through this face that it has neither committed nor rolled back."""
         return any(layer.owner is face and layer.has_written for layer in self._layers)
 
-    def begin(self, face: "Face") -> None:
+    def begin(self, face: "SessionConnection") -> None:
         """Note that something was written through this face before the claim."""
         self._layers.append(Layer(face, 0, has_written=True))
         face.depth_at_work = 0
 
-    def act(self, face: "Face") -> None:
+    def act(self, face: "SessionConnection") -> None:
         """Be ready for whatever is done next through this face; it counts as written unless it is known to read."""
         self._had_begun = self._has_begun()
         self.is_ended |= not (self._had_begun or self.is_undone)
@@ -104,14 +104,14 @@ class Joint:
         top.may_have_changed |= intent is Intent.CHANGE
         face.depth_at_work = depth
 
-    def commit(self, face: "Face") -> None:
+    def commit(self, face: "SessionConnection") -> None:
         """Keep what was done through this face, as soon as nobody can undo it any more."""
         if face.is_at_work:
             self.commits += 1
             self._give_up(face)
             self._keep_committed()
 
-    def rollback(self, face: "Face", depth: int = 0) -> None:
+    def rollback(self, face: "SessionConnection", depth: int = 0) -> None:
         """Undo what was done through this face since its last commit, or in its savepoints from *depth* on."""
         if self.is_ending:
             return
@@ -130,7 +130,7 @@ class Joint:
         self._give_up(face, depth)
         self._keep_committed()
 
-    def release(self, face: "Face", depth: int) -> None:
+    def release(self, face: "SessionConnection", depth: int) -> None:
         """Make what was done in the savepoints of this face, from *depth* on, part of what was done before."""
         for layer in self._layers:
             if layer.owner is face:
@@ -162,7 +162,7 @@ class Joint:
         if kept < len(self._layers):
             self._undo_from(kept)
 
-    def _give_up(self, face: "Face", depth: int = 0) -> None:
+    def _give_up(self, face: "SessionConnection", depth: int = 0) -> None:
         """Let a face have no part any more in what was done through it, from *depth* on."""
         for layer in self._layers:
             if layer.owner is face and layer.depth >= depth:
@@ -210,7 +210,7 @@ class Joint:
 class Layer:
     """What one session did behind one savepoint. Without an owner it is committed, or there is nothing in it."""
 
-    def __init__(self, owner: "Face | None", depth: int, *, has_written: bool = False) -> None:
+    def __init__(self, owner: "SessionConnection | None", depth: int, *, has_written: bool = False) -> None:
         self.owner, self.depth, self.has_written = owner, depth, has_written
         self.may_have_changed = False  # has_written, and not by what is very likely a query
 
@@ -229,17 +229,17 @@ class Layer:
         return self.is_open and self.owner is other.owner and self.depth == other.depth
 
 
-class Face:
+class SessionConnection:
     """What SQLAlchemy takes for its pooled connection while a request runs: the ends of transactions are withheld."""
 
-    def __init__(self, joint: Joint) -> None:
-        self.joint = joint
+    def __init__(self, shared: SharedTransaction) -> None:
+        self.shared = shared
         self.intent = Intent.CHANGE
         self._savepoints: list[str] = []  # by SQLAlchemy's names for them
         self.depth_at_work = -1  # in how many of them it has begun something; -1: not even outside of them
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.joint.pooled, name)
+        return getattr(self.shared.pooled, name)
 
     @property
     def depth(self) -> int:
@@ -254,30 +254,30 @@ class Face:
     @property
     def driver_connection(self) -> Any:
         """The driver's own connection; what is done on it is part of the work."""
-        self.joint.act(self)
-        return self.joint.pooled.driver_connection
+        self.shared.act(self)
+        return self.shared.pooled.driver_connection
 
     @property
     def dbapi_connection(self) -> Any:
         """The same, by SQLAlchemy's other name for it."""
-        self.joint.act(self)
-        return self.joint.pooled.dbapi_connection
+        self.shared.act(self)
+        return self.shared.pooled.dbapi_connection
 
     def cursor(self, *args: Any, **options: Any) -> Any:
         """Give a cursor, whose statements are part of the work."""
-        self.joint.act(self)
-        cursor = self.joint.pooled.cursor(*args, **options)
-        return _WithoutBegin(cursor) if self.joint.ignores_begin else cursor
+        self.shared.act(self)
+        cursor = self.shared.pooled.cursor(*args, **options)
+        return _CursorWithoutBegin(cursor) if self.shared.ignores_begin else cursor
 
     def commit(self) -> None:
         """Keep what was done."""
         self._savepoints.clear()
-        self.joint.commit(self)
+        self.shared.commit(self)
 
     def rollback(self) -> None:
         """Undo what was done since the last commit."""
         self._savepoints.clear()
-        self.joint.rollback(self)
+        self.shared.rollback(self)
 
     def set_savepoint(self, name: str) -> None:
         """Begin a savepoint. The database learns of it when something is done in it."""
@@ -287,18 +287,18 @@ class Face:
         """Undo what was done since a savepoint, and end it."""
         if name in self._savepoints:
             depth = self._end_savepoint(name)
-            self.joint.rollback(self, depth)
+            self.shared.rollback(self, depth)
 
     def release_savepoint(self, name: str) -> None:
         """End a savepoint, and leave what was done since to whatever it is in."""
         if name in self._savepoints:
             depth = self._end_savepoint(name)
-            self.joint.release(self, depth)
+            self.shared.release(self, depth)
 
     def check_options(self, options: Mapping[str, Any]) -> None:
         """Raise WorkRefused if these options of a connection would end the transaction."""
         if is_autocommit(options.get("isolation_level")):
-            self.joint.refuse(OWN_COMMITS)
+            self.shared.refuse(OWN_COMMITS)
 
     def _end_savepoint(self, name: str) -> int:
         place = self._savepoints.index(name)
@@ -312,7 +312,7 @@ class Face:
         """Stay open, here too: SQLAlchemy's other way to close."""
 
 
-class _WithoutBegin:
+class _CursorWithoutBegin:
     """A cursor that takes no BEGIN: the transaction has begun."""
 
     def __init__(self, cursor: Any) -> None:
@@ -343,7 +343,7 @@ def divert(dialect: Dialect) -> None:
     set_options = dialect.set_connection_execution_options
 
     def check_and_set_options(connection: Connection, options: Any) -> None:
-        face = face_of(connection)
+        face = session_connection_of(connection)
         if face is not None and not connection.in_transaction():  # where it is, SQLAlchemy itself refuses
             face.check_options(options)
         set_options(connection, options)
@@ -352,16 +352,16 @@ def divert(dialect: Dialect) -> None:
 
 
 def _note_failure(context: ExceptionContext) -> None:
-    face = None if context.connection is None else face_of(context.connection)
+    face = None if context.connection is None else session_connection_of(context.connection)
     if face is not None:
-        face.joint.note_failure()
+        face.shared.note_failure()
 
 
 def _diverted(
-    dialect: Dialect, usual: Callable[[Connection, str], None], act: Callable[[Face, str], None]
+    dialect: Dialect, usual: Callable[[Connection, str], None], act: Callable[[SessionConnection, str], None]
 ) -> Callable[[Connection, str], None]:
     def do(connection: Connection, name: str) -> None:
-        face = face_of(connection)
+        face = session_connection_of(connection)
         if face is None:
             usual(connection, name)
             return
@@ -373,10 +373,10 @@ def _diverted(
     return do
 
 
-def face_of(connection: Connection) -> Face | None:
+def session_connection_of(connection: Connection) -> SessionConnection | None:
     """Give the face that a connection has, if it is part of a request's transaction."""
     found: Any = connection._dbapi_connection
-    return found if isinstance(found, Face) else None
+    return found if isinstance(found, SessionConnection) else None
 
 
 def is_autocommit(level: object) -> bool:
@@ -392,8 +392,8 @@ def is_in_autocommit(connection: Connection) -> bool:
 
 
 _SAVEPOINTS = {
-    "do_savepoint": Face.set_savepoint,
-    "do_rollback_to_savepoint": Face.rollback_to_savepoint,
-    "do_release_savepoint": Face.release_savepoint,
+    "do_savepoint": SessionConnection.set_savepoint,
+    "do_rollback_to_savepoint": SessionConnection.rollback_to_savepoint,
+    "do_release_savepoint": SessionConnection.release_savepoint,
 }
 _DIVERTED: WeakSet[Dialect] = WeakSet()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 # Both do without a lock: each step on a dict is atomic, and a lock that is held during a fork stays held in the child.
 
 
-class Doorbell:
+class Waiters:
     """Wakes those of this process who wait for a record; those of other processes look again now and then."""
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class Doorbell:
         finally:
             self._waiting.pop(bell, None)
 
-    def ring(self, record: RecordId) -> None:
+    def wake(self, record: RecordId) -> None:
         """Wake everybody who waits for this record."""
         for bell in list(self._waiting):
             if self._waiting.get(bell) == record:

@@ -17,8 +17,9 @@ from sqlalchemy.pool import PoolProxiedConnection
 
 from flask_idempotency.core.checkpoint import Checkpoint, dump_result, load_result
 from flask_idempotency.errors import IdempotencyError, OutcomeUnknown, StoreUnavailable
-from flask_idempotency.joining import (
-    Work,
+from flask_idempotency.guards.lease import LeaseAttempt
+from flask_idempotency.sessions.joined import (
+    JoinedTransaction,
     end_reading,
     expire,
     give_back,
@@ -27,7 +28,6 @@ from flask_idempotency.joining import (
     open_sessions,
     take_connection,
 )
-from flask_idempotency.lease import Held
 from flask_idempotency.state import State
 from flask_idempotency.stores import TransactionalStore
 from flask_idempotency.stores.database import TRIES, ConnectionLost, ThrownBack, WrittenBefore
@@ -40,7 +40,7 @@ WRITTEN_OUTSIDE = (
 log = logging.getLogger("flask_idempotency")
 
 
-def carry_out(held: Held, made: Checkpoint, step: Callable[[], Any]) -> Any:
+def run_phase(held: LeaseAttempt, made: Checkpoint, step: Callable[[], Any]) -> Any:
     """Run a step and commit it, again where the database gave way to somebody else; the fence comes first each time."""
     held.state.check_database("phase()")
     if held.claim.point == made.point:
@@ -60,7 +60,7 @@ def carry_out(held: Held, made: Checkpoint, step: Callable[[], Any]) -> Any:
 
 
 @contextmanager
-def _opened(held: Held, made: Checkpoint) -> Iterator["Step"]:
+def _opened(held: LeaseAttempt, made: Checkpoint) -> Iterator["PhaseTransaction"]:
     """Open the transaction of a phase, and let nothing of it stay if anything is raised.
 
     It is opened on the connection on which the app's session has read, if that is possible: one round trip, not four.
@@ -77,7 +77,7 @@ def _opened(held: Held, made: Checkpoint) -> Iterator["Step"]:
             answered=held.answered,
             ends_reading=session is not None,
         )
-        work = held.work = Step(held, made, connection, session)
+        work = held.work = PhaseTransaction(held, made, connection, session)
     except ConnectionLost as error:
         _withdraw(pooled, session, is_broken=True)
         database.engine.dispose()  # the others of its age are gone too
@@ -105,12 +105,13 @@ def _opened(held: Held, made: Checkpoint) -> Iterator["Step"]:
         held.work = None
 
 
-class Step(Work):
+class PhaseTransaction(JoinedTransaction):
     """The transaction itself."""
 
-    def __init__(self, held: Held, made: Checkpoint, connection: Connection, session: Session | None) -> None:
+    def __init__(self, held: LeaseAttempt, made: Checkpoint, connection: Connection, session: Session | None) -> None:
         """*session* is the one that has read on *connection*, if there is one."""
-        super().__init__(held.state, connection, connection.connection)
+        store = cast(TransactionalStore, held.state.store)
+        super().__init__(held.state.database, store, connection, connection.connection)
         self._held, self._made = held, made
         known = held.state.database.session
         if session is not None:
@@ -121,13 +122,13 @@ class Step(Work):
 
     def commit(self, result: str) -> None:
         """Commit what the step did, with its result. Raises ClaimLost, or whatever keeps it from being committed."""
-        session = self._state.database.session  # it may hold what was never flushed
+        session = self._database.session  # it may hold what was never flushed
         for each in {*self._sessions, *([] if session is None or not session.in_transaction() else [session])}:
             each.commit()
         self._part()
         made = replace(self._made, result=result)
         try:
-            self._store.seal(self._pooled.driver_connection, self._held.claim, made, undo=self.joint.to_undo)
+            self._store.commit_phase(self._pooled.driver_connection, self._held.claim, made, undo=self.shared.to_undo)
         except OutcomeUnknown:
             self._pooled.invalidate()
             self._settle_doubt()
@@ -149,7 +150,7 @@ class Step(Work):
     def _settle_doubt(self) -> None:
         """Find out whether a COMMIT happened whose answer did not come. Nobody goes on by a guess."""
         try:
-            if self._store.stand(self._held.claim) != self._made.point:
+            if self._store.position(self._held.claim) != self._made.point:
                 raise ThrownBack(retry_after=1)
         except OutcomeUnknown:
             self._held.leave_lease()  # it may still happen, and an effect's answer with it
@@ -165,7 +166,7 @@ def _session_that_reads(state: State) -> Session | None:
     sessions = open_sessions(state.database)
     if len(sessions) == 1 and _reads_in_place(sessions[0], state.database.engine):
         return sessions[0]
-    mistake = let_sessions_go(state)
+    mistake = end_reading_sessions(state)
     if mistake is not None:
         raise mistake
     return None
@@ -206,7 +207,7 @@ def _withdraw(pooled: PoolProxiedConnection, session: Session | None, *, is_brok
         give_back(pooled)
 
 
-def let_sessions_go(state: State) -> IdempotencyError | None:
+def end_reading_sessions(state: State) -> IdempotencyError | None:
     """End the transactions in which the view has read: a call must not hold a connection.
 
     Gives the mistake, if it has done more than read; that is undone.

@@ -8,7 +8,7 @@ from typing import Any
 from flask import request
 
 from flask_idempotency import signals
-from flask_idempotency.lending import current_work
+from flask_idempotency.sessions.lending import current_transaction
 
 HTTP_CLIENTS = frozenset(
     {"http", "urllib", "urllib3", "requests", "httpx", "httpcore", "aiohttp", "httplib2", "tornado"}
@@ -34,7 +34,7 @@ def watch() -> None:
 
 
 def _hear(event: str, _: tuple[Any, ...]) -> None:
-    if event not in ("http.client.send", "socket.connect") or current_work() is None:
+    if event not in ("http.client.send", "socket.connect") or current_transaction() is None:
         return
     callers = {"http"} if event == "http.client.send" else _callers()
     if callers & QUEUES:
@@ -54,7 +54,7 @@ def _listen_to_celery(*_: object, **__: object) -> None:
 
 
 def _hear_of_task(*_: object, **__: object) -> None:
-    if current_work() is not None:
+    if current_transaction() is not None:
         _warn(TASK, request.endpoint or request.path)
 
 

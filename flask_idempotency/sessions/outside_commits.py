@@ -10,7 +10,7 @@ from sqlalchemy import Dialect
 from sqlalchemy.pool import _ConnectionFairy
 
 from flask_idempotency.http import exchange
-from flask_idempotency.joint import is_in_autocommit
+from flask_idempotency.sessions.shared import is_in_autocommit
 
 _PASSED_OVER = ("sqlalchemy", "flask_sqlalchemy", "flask_idempotency", "contextlib")
 _CHANGED = "idempotency_changed"  # among what a pooled connection is known for: it has changed rows since it began

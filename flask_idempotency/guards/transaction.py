@@ -15,7 +15,6 @@ from sqlalchemy.orm import Session
 from sqlalchemy.pool import PoolProxiedConnection
 
 from flask_idempotency import signals
-from flask_idempotency.borrowing import Borrowed, outer_connection, settle_sessions
 from flask_idempotency.core.decision import Refuse, Replay, Run, decide, is_in_flight
 from flask_idempotency.core.keeping import is_success
 from flask_idempotency.core.record import Asked, Busy, Claim, Finished, Record, Settled, Transaction
@@ -30,8 +29,10 @@ from flask_idempotency.errors import (
     WorkRefused,
 )
 from flask_idempotency.http.reading import Reading
-from flask_idempotency.joining import (
-    Work,
+from flask_idempotency.policy import Policy
+from flask_idempotency.sessions.borrowing import BorrowedConnection, outer_connection, settle_sessions
+from flask_idempotency.sessions.joined import (
+    JoinedTransaction,
     expire,
     give_back,
     has_changes,
@@ -39,8 +40,7 @@ from flask_idempotency.joining import (
     open_sessions,
     take_connection,
 )
-from flask_idempotency.joint import is_in_autocommit
-from flask_idempotency.policy import Policy
+from flask_idempotency.sessions.shared import is_in_autocommit
 from flask_idempotency.state import State
 from flask_idempotency.stores import TransactionalStore
 from flask_idempotency.stores.database import ConnectionLost, first_line
@@ -62,7 +62,7 @@ LEFT = (
 log = logging.getLogger("flask_idempotency")
 
 
-def choose_course(state: State, policy: Policy, reading: Reading) -> "Entered | Replay | Refuse":
+def choose_course(state: State, policy: Policy, reading: Reading) -> "TransactionAttempt | Replay | Refuse":
     """Ask for the claim on the connection that the view will use. Raises StoreUnavailable if nobody can be asked."""
     store = cast(TransactionalStore, state.ready_store())
     outer = outer_connection(state.database)
@@ -79,7 +79,7 @@ def choose_course(state: State, policy: Policy, reading: Reading) -> "Entered | 
     if outer is not None:
         settle_sessions(state.database)
         found = _enter(state, policy, reading.asked, None, timedelta(0), outer)
-        return found if isinstance(found, Entered) else _course(found, reading)
+        return found if isinstance(found, TransactionAttempt) else _course(found, reading)
     if any(has_written_here(state.database, store, other) for other in sessions[1:]):
         raise IdempotencyError(WRITTEN_BEFORE)
     found = _ask(state, policy, reading.asked, session)
@@ -88,7 +88,7 @@ def choose_course(state: State, policy: Policy, reading: Reading) -> "Entered | 
             if not has_place:
                 return course
             found = _ask(state, policy, reading.asked, session, patience=state.settings.wait)
-    return found if isinstance(found, Entered) else _course(found, reading)
+    return found if isinstance(found, TransactionAttempt) else _course(found, reading)
 
 
 def _course(found: Busy | Settled, reading: Reading) -> Replay | Refuse:
@@ -101,7 +101,7 @@ def _course(found: Busy | Settled, reading: Reading) -> Replay | Refuse:
 
 def _ask(
     state: State, policy: Policy, asked: Asked, session: Session | None, patience: timedelta = timedelta(0)
-) -> "Entered | Busy | Settled":
+) -> "TransactionAttempt | Busy | Settled":
     """Ask for the claim, once more if the pooled connection turns out to be dead."""
     try:
         return _enter(state, policy, asked, session, patience)
@@ -119,20 +119,20 @@ def _enter(
     session: Session | None,
     patience: timedelta,
     outer: Connection | None = None,
-) -> "Entered | Busy | Settled":
+) -> "TransactionAttempt | Busy | Settled":
     """Take the claim on the connection that the app's session has, or on one that it will be given.
 
     With *outer*, in the transaction of that connection, which is a test's.
     """
     store, within = cast(TransactionalStore, state.store), outer is not None
-    borrowed = None if outer is None else Borrowed(outer, store)
+    borrowed = None if outer is None else BorrowedConnection(outer, store)
     connection, pooled = take_connection(state.database, session, borrowed)
     try:
         if is_in_autocommit(connection):
             raise ConfigError(AUTOCOMMIT)
         found = store.enter(pooled.driver_connection, asked, patience=patience, idle=policy.lease, within=within)
         if isinstance(found, Claim):
-            return Entered(state, policy, asked, found, connection, pooled, session)
+            return TransactionAttempt(state, policy, asked, found, connection, pooled, session)
         if session is not None:
             store.leave(pooled.driver_connection)
     except ConnectionLost as error:
@@ -150,7 +150,7 @@ def _enter(
     return found
 
 
-class Entered(Work):
+class TransactionAttempt(JoinedTransaction):
     """One request's transaction: opened with its claim, joined by the view's sessions, committed with its answer."""
 
     def __init__(
@@ -164,21 +164,21 @@ class Entered(Work):
         session: Session | None,
     ) -> None:
         """*session* is the one that *connection* belongs to already, if there is one."""
-        super().__init__(state, connection, pooled)
+        super().__init__(state.database, cast(TransactionalStore, state.store), connection, pooled)
         self.claim = claim
-        self._policy, self._asked = policy, asked
+        self._state, self._policy, self._asked = state, policy, asked
         self._left: int | None = None  # how often was committed before what the view has left uncommitted
         assert isinstance(claim.guard, Transaction), "this guard gives no other"
         self._has_past = claim.guard.has_past  # written before the claim, by a hook perhaps, and not committed since
         if self._has_past:
-            self.joint.begin(self._face)
+            self.shared.begin(self._face)
         if session is not None:
             self.join(session, connection)
             if claim.guard.is_anew:
                 expire(session)
 
     @property
-    def work(self) -> Work:
+    def work(self) -> JoinedTransaction:
         """The attempt is its own work."""
         return self
 
@@ -188,24 +188,24 @@ class Entered(Work):
     @property
     def has_committed(self) -> bool:
         """Whether the view, or a hook, has committed something."""
-        return self.joint.commits > 0
+        return self.shared.commits > 0
 
     def note_return(self) -> None:
         """Do nothing: what hooks, decorators and error handlers commit is part of the transaction."""
 
     def note_end(self) -> None:
         """Remember whether something is left to be committed, by a hook perhaps; later it may have been dropped."""
-        self._left = None if self._is_settled() else self.joint.commits
+        self._left = None if self._is_settled() else self.shared.commits
 
     def stands(self) -> bool:
         """Say whether all that the view did was committed, by itself or by a hook."""
-        return self._is_settled() and (self._left is None or self.joint.commits > self._left)
+        return self._is_settled() and (self._left is None or self.shared.commits > self._left)
 
     def _is_settled(self) -> bool:
         """Say whether nothing is left to be committed, nor to be flushed: that may be by a session that never asked."""
-        if not self.joint.is_settled:
+        if not self.shared.is_settled:
             return False
-        session = self._state.database.session
+        session = self._database.session
         if session is not None and has_changes(session):
             return False
         is_only_one = len(self._sessions) == 1 and session in self._sessions
@@ -263,7 +263,7 @@ class Entered(Work):
         assert isinstance(self.claim.guard, Transaction), "this guard gives no other"
         if answer is None or not is_success(answer.status) or self.claim.guard.is_within:
             return None  # in a test's transaction what the test has written cannot be told from this
-        if not self.joint.may_leave_changes or not self._store.has_unkept(self._pooled.driver_connection):
+        if not self.shared.may_leave_changes or not self._store.has_unkept(self._pooled.driver_connection):
             return None
         return WorkRefused(LEFT.format(endpoint=request.endpoint, status=answer.status))
 
@@ -274,7 +274,7 @@ class Entered(Work):
         OutcomeUnknown if that cannot be done, and ClaimLost if the view has ended the transaction by itself: then the
         record was left to a person.
         """
-        if commits and self.joint.commits:
+        if commits and self.shared.commits:
             try:
                 self._commit(None)
             finally:
@@ -293,7 +293,7 @@ class Entered(Work):
 
     def _roll_back(self) -> bool:
         """Roll back, if there is something to roll back. False: the connection was lost, and everything with it."""
-        if self._pooled.is_valid and not self.joint.is_undone:
+        if self._pooled.is_valid and not self.shared.is_undone:
             try:
                 self._store.confirm(self._pooled.driver_connection, self._asked)
             except IdempotencyError:
@@ -313,7 +313,7 @@ class Entered(Work):
         except WorkRefused:
             self._roll_back()
             raise
-        if self.joint.is_ended:
+        if self.shared.is_ended:
             self._store.confirm(self._pooled.driver_connection, self._asked)
 
     def _commit(self, answer: Answer | None) -> None:
@@ -327,13 +327,13 @@ class Entered(Work):
             if left is not None:
                 self._roll_back()
                 raise left
-            if self.joint.is_undone:
+            if self.shared.is_undone:
                 log.error("store_unavailable: the database has rolled back what the view did")
                 raise StoreUnavailable(retry_after=1)
-            if self.joint.to_undo and self._has_past:
+            if self.shared.to_undo and self._has_past:
                 self._start_anew()
-                self.joint.to_undo = False
-            driver, retention, undo = self._pooled.driver_connection, self._policy.retention, self.joint.to_undo
+                self.shared.to_undo = False
+            driver, retention, undo = self._pooled.driver_connection, self._policy.retention, self.shared.to_undo
             is_ending = True
             if answer is None:
                 assert isinstance(self.claim.guard, Transaction), "this guard gives no other"

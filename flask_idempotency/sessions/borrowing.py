@@ -9,8 +9,8 @@ from sqlalchemy import Connection
 from sqlalchemy.orm import Session
 
 from flask_idempotency.errors import IdempotencyError
-from flask_idempotency.lending import begun_sessions
-from flask_idempotency.state import Database
+from flask_idempotency.sessions.database import Database
+from flask_idempotency.sessions.lending import begun_sessions
 
 if TYPE_CHECKING:
     from flask_idempotency.stores import TransactionalStore
@@ -57,7 +57,7 @@ def _bound_connection(database: Database) -> Connection | None:
     return None
 
 
-class Borrowed:
+class BorrowedConnection:
     """Takes the place of a pooled connection. To give it back is to leave the transaction as it was."""
 
     def __init__(self, connection: Connection, store: "TransactionalStore") -> None:

@@ -16,7 +16,7 @@ from sqlalchemy.pool import Pool, PoolProxiedConnection
 
 from flask_idempotency.errors import IdempotencyError
 from flask_idempotency.http import exchange
-from flask_idempotency.joint import Face, Joint
+from flask_idempotency.sessions.shared import SessionConnection, SharedTransaction
 
 OWN_LEVEL = (
     "A session uses the app's engine with options of the connection itself, such as isolation_level, and shares one"
@@ -36,7 +36,7 @@ log = logging.getLogger("flask_idempotency")
 class Lender(Protocol):
     """The work of a request: one transaction on the app's database."""
 
-    joint: Joint
+    shared: SharedTransaction
 
     @property
     def is_open(self) -> bool:
@@ -76,17 +76,17 @@ def is_lending() -> bool:
     return bool(_OPEN)
 
 
-def current_work() -> Lender | None:
+def current_transaction() -> Lender | None:
     """Give the work of the current request, if it has any and we are part of it."""
     if not _OPEN:
         return None
     mine = _CURRENT.get()()
     if mine is None or not has_request_context():
         return mine
-    return mine if _work_of_request() is mine else None  # a request may be sent inside another
+    return mine if _transaction_of_request() is mine else None  # a request may be sent inside another
 
 
-def _work_of_request() -> Lender | None:
+def _transaction_of_request() -> Lender | None:
     found = exchange.peek(request.environ)
     return None if found is None or found.attempt is None else cast(Lender | None, found.attempt.work)
 
@@ -111,9 +111,9 @@ def watch_pool(engine: Engine) -> None:
 
 def _lending(pool_class: type[Pool]) -> type[Pool]:
     def connect(self: Pool) -> PoolProxiedConnection:
-        work = current_work()
+        work = current_transaction()
         if work is not None and work.is_on(self):
-            return cast(PoolProxiedConnection, Lent(work))
+            return cast(PoolProxiedConnection, LentConnection(work))
         if work is None and _OPEN:
             _warn_of_thread(self)
         return pool_class.connect(self)
@@ -121,17 +121,17 @@ def _lending(pool_class: type[Pool]) -> type[Pool]:
     return type(pool_class.__name__, (pool_class,), {"connect": connect, _MARK: True})
 
 
-class Lent(Face):
+class LentConnection(SessionConnection):
     """What SQLAlchemy takes for a connection of the pool."""
 
     def __init__(self, work: Lender) -> None:
-        super().__init__(work.joint)
+        super().__init__(work.shared)
         self.work = work
 
     @property
     def dbapi_connection(self) -> Any:
         """Refuse: SQLAlchemy asks for it to set an option, such as AUTOCOMMIT, which would be set for everybody."""
-        self.joint.refuse(OWN_LEVEL)
+        self.shared.refuse(OWN_LEVEL)
 
     def cursor(self, *args: Any, **options: Any) -> Any:
         """Give a cursor, as long as the request runs."""
@@ -147,16 +147,16 @@ class Lent(Face):
 def _note_session(session: Session, _: SessionTransaction, connection: Connection) -> None:
     """Note a session that begins: it takes part in the work, or has begun before there is any (``after_begin``)."""
     face: object = connection._dbapi_connection
-    if isinstance(face, Lent):
+    if isinstance(face, LentConnection):
         face.work.join(session, connection)
-    elif not isinstance(face, Face) and hasattr(connection.engine.pool, _MARK) and has_request_context():
+    elif not isinstance(face, SessionConnection) and hasattr(connection.engine.pool, _MARK) and has_request_context():
         # With the pool: a request may pass through two apps.
         request.environ.setdefault(_BEGUN, []).append((connection.engine.pool, ref(session)))
 
 
 def _warn_of_thread(pool: Pool) -> None:
     """Say once for each endpoint that a thread, or greenlet, does not take part in its request's transaction."""
-    work = _work_of_request() if has_request_context() and _CURRENT.get()() is None else None
+    work = _transaction_of_request() if has_request_context() and _CURRENT.get()() is None else None
     if work is not None and work.is_on(pool) and request.endpoint not in _WARNED:
         _WARNED.add(request.endpoint)
         log.warning(

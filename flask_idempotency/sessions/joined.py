@@ -11,22 +11,28 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import Pool, PoolProxiedConnection
 
-from flask_idempotency.binds import connection_on, end_on, has_other_binds
-from flask_idempotency.borrowing import Borrowed
-from flask_idempotency.committing import CommitEvents
 from flask_idempotency.errors import StoreUnavailable
-from flask_idempotency.joint import Face, Intent, Joint, divert, face_of
-from flask_idempotency.lending import (
+from flask_idempotency.sessions.binds import connection_on, end_on, has_other_binds
+from flask_idempotency.sessions.borrowing import BorrowedConnection
+from flask_idempotency.sessions.commit_events import CommitEvents
+from flask_idempotency.sessions.database import Database
+from flask_idempotency.sessions.lending import (
     OWN_LEVEL,
-    Lent,
+    LentConnection,
     begin_lending,
     begun_sessions,
-    current_work,
+    current_transaction,
     end_lending,
     is_lending,
     watch_pool,
 )
-from flask_idempotency.state import Database, State
+from flask_idempotency.sessions.shared import (
+    Intent,
+    SessionConnection,
+    SharedTransaction,
+    divert,
+    session_connection_of,
+)
 from flask_idempotency.stores import TransactionalStore
 from flask_idempotency.stores.database import first_line
 
@@ -40,21 +46,26 @@ _QUERY = re.compile(r"\s*(SELECT|SHOW|VALUES|TABLE|EXPLAIN)\b", re.IGNORECASE)
 log = logging.getLogger("flask_idempotency")
 
 
-class Work:
+class JoinedTransaction:
     """One transaction on the app's database, joined by every session that the current request uses meanwhile."""
 
-    def __init__(self, state: State, connection: Connection, pooled: PoolProxiedConnection) -> None:
-        self._state, self._store = state, cast(TransactionalStore, state.store)
-        self._engine = state.database.engine
+    def __init__(
+        self,
+        database: Database,
+        store: TransactionalStore,
+        connection: Connection,
+        pooled: PoolProxiedConnection,
+    ) -> None:
+        self._database, self._store, self._engine = database, store, database.engine
         self._connection, self._pooled, self._driver = connection, pooled, pooled.driver_connection
-        self.joint = Joint(self._pooled, self._keep, self._undo, self._has_begun)
+        self.shared = SharedTransaction(self._pooled, self._keep, self._undo, self._has_begun)
         # Only SQLite's driver leaves it to the app to begin; elsewhere such a listener does something else.
-        self.joint.ignores_begin = self._engine.dialect.name == "sqlite" and bool(self._engine.dispatch.begin)
+        self.shared.ignores_begin = self._engine.dialect.name == "sqlite" and bool(self._engine.dispatch.begin)
         self._sessions: WeakKeyDictionary[Session, Connection] = WeakKeyDictionary()
         self._read_before: WeakKeyDictionary[Session, set[Any]] = WeakKeyDictionary()
         self._events = CommitEvents()
         self._is_open = True
-        self._face = Lent(self) if isinstance(pooled, Borrowed) else Face(self.joint)
+        self._face = LentConnection(self) if isinstance(pooled, BorrowedConnection) else SessionConnection(self.shared)
         self._put_under_connection()
         begin_lending(self)
 
@@ -70,7 +81,7 @@ class Work:
         known = self._sessions.get(session)
         if known is not None and not known.closed:
             if known.engine is not bind and _options_of(known.engine) != _options_of(bind):
-                self.joint.refuse(OTHER_OPTIONS)
+                self.shared.refuse(OTHER_OPTIONS)
         else:
             known = self.join(session, self._free_connection(session, bind))
         intent: Intent = session.idempotency_intent  # type: ignore[attr-defined]  # as in join()
@@ -99,7 +110,7 @@ class Work:
 
     def join(self, session: Session, connection: Connection) -> Connection:
         """Note that a session takes part by this connection."""
-        session.idempotency_work = self  # type: ignore[attr-defined]  # only sessions that can be joined come here
+        session.idempotency_transaction = self  # type: ignore[attr-defined]  # only sessions that can be joined come here
         self._sessions[session] = connection
         self._read_before.setdefault(session, set(session.identity_map.all_states()))
         self._events.withhold(session)
@@ -110,8 +121,8 @@ class Work:
         has_it = (each for each, taken in self._sessions.items() if taken is self._connection)
         if engine is not self._connection.engine or next(has_it, session) is not session:
             if engine is not self._engine and any(map(engine.get_execution_options().get, _levels_of(engine))):
-                self.joint.refuse(OWN_LEVEL)
-            another = Connection(engine, connection=cast(Any, Face(self.joint)))
+                self.shared.refuse(OWN_LEVEL)
+            another = Connection(engine, connection=cast(Any, SessionConnection(self.shared)))
             another.commit()  # what a listener began on it: a session would take part in that, and could not commit
             return another
         if self._connection.closed:
@@ -145,10 +156,10 @@ class Work:
         """
         self._is_open = False
         end_lending(self)
-        self.joint.is_ending = True
+        self.shared.is_ending = True
         sessions = list(self._sessions.items())
         for session, _ in sessions:  # all of them, before a listener of one is called
-            session.idempotency_work = None  # type: ignore[attr-defined]  # as above
+            session.idempotency_transaction = None  # type: ignore[attr-defined]  # as above
             self._events.give_back(session)
         failure: Exception | None = None  # of a listener: the other sessions end all the same
         for session, connection in sessions:
@@ -156,14 +167,14 @@ class Work:
                 self._end(session, connection)
             except Exception as error:  # noqa: BLE001  # raised below
                 failure = failure or error
-        self.joint.end()
+        self.shared.end()
         if failure is not None:
             raise failure
 
     def _end(self, session: Session, connection: Connection) -> None:
         """End a session's part, as closing it would."""
-        face = face_of(connection)
-        if session.in_transaction() and face is not None and self.joint.has_uncommitted(face):
+        face = session_connection_of(connection)
+        if session.in_transaction() and face is not None and self.shared.has_uncommitted(face):
             session.rollback()
         else:
             end_on(connection.engine.pool, session)  # it has only read; its objects stay as they are
@@ -172,7 +183,7 @@ class Work:
         """Have the sessions forget what they believe to have committed, and what they were to write; what they had read
         before, they read again.
         """
-        own = self._state.database.session
+        own = self._database.session
         for session in {*self._sessions, *([] if own is None else [own])}:
             read_before = self._read_before.get(session)
             for new in list(session.new):
@@ -184,16 +195,16 @@ class Work:
                     session.expire(known) if is_known else session.expunge(known)
 
 
-class Joining:
+class JoinableSession:
     """Mixed into an app's session class: while there is work, the default database is the work's connection."""
 
-    idempotency_work: Work | None = None  # what it is joined to, for as long as it is
+    idempotency_transaction: JoinedTransaction | None = None  # what it is joined to, for as long as it is
     idempotency_intent = Intent.CHANGE
 
     def get_bind(self, *args: Any, **options: Any) -> Engine | Connection:
         """Find the bind as ever, and then look whether there is work on it."""
         bind: Engine | Connection = super().get_bind(*args, **options)  # type: ignore[misc]  # a session is beside us
-        work = self.idempotency_work or cast(Work | None, current_work())
+        work = self._joined_transaction()
         return bind if work is None else work.bind_for(cast(Session, self), bind)
 
     def execute(self, *args: Any, **options: Any) -> Any:
@@ -208,9 +219,15 @@ class Joining:
         """Likewise."""
         return self._minding(super().scalars, args, options)  # type: ignore[misc]  # as above
 
+    def _joined_transaction(self) -> JoinedTransaction | None:
+        return self.idempotency_transaction or cast(JoinedTransaction | None, current_transaction())
+
     def _minding(self, run: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         """Run a statement; where there is work, say before what it will do."""
-        work, session = self.idempotency_work or cast(Work | None, current_work()), cast(Session, self)
+        work, session = (
+            self.idempotency_transaction or cast(JoinedTransaction | None, current_transaction()),
+            cast(Session, self),
+        )
         if work is None:
             return run(*args, **options)
         before, intent = self.idempotency_intent, _intent(session, args[0] if args else None, options)
@@ -225,7 +242,7 @@ class Joining:
 
 
 def _mind(connection: Connection, intent: Intent) -> None:
-    face = face_of(connection)
+    face = session_connection_of(connection)
     if face is not None:
         face.intent = intent
 
@@ -248,8 +265,8 @@ def join(database: Database, store: TransactionalStore) -> None:
     engine, factory = database.engine, database.factory
     store.watch(engine)
     divert(engine.dialect)
-    if not issubclass(factory.class_, Joining):
-        factory.class_ = type(factory.class_.__name__, (Joining, factory.class_), {})
+    if not issubclass(factory.class_, JoinableSession):
+        factory.class_ = type(factory.class_.__name__, (JoinableSession, factory.class_), {})
     watch_pool(engine)
 
 
@@ -280,7 +297,7 @@ def has_written_here(database: Database, store: TransactionalStore, session: Ses
     if not has_other_binds(pool, session):
         return has_written(database, store, session)
     driver = connection_on(pool, session).connection.driver_connection
-    if session.in_nested_transaction() or has_changes(session) or store.let_go(driver):
+    if session.in_nested_transaction() or has_changes(session) or store.roll_back(driver):
         session.rollback()
         return True
     end_on(pool, session)
@@ -293,7 +310,7 @@ def has_written(database: Database, store: TransactionalStore, session: Session)
     is_changed = has_changes(session)
     while (nested := session.get_nested_transaction()) is not None:
         nested.rollback()  # while its savepoint is still there
-    if store.let_go(connection) or is_changed:
+    if store.roll_back(connection) or is_changed:
         session.rollback()
         return True
     end_reading(session)
@@ -308,7 +325,7 @@ def end_reading(session: Session, *, is_broken: bool = False) -> None:
 
 
 def take_connection(
-    database: Database, session: Session | None, borrowed: Borrowed | None = None
+    database: Database, session: Session | None, borrowed: BorrowedConnection | None = None
 ) -> tuple[Connection, PoolProxiedConnection]:
     """Give the connection that a session has, or one that was borrowed, or another of the app's.
 
@@ -345,11 +362,13 @@ def expire(session: Session) -> None:
 
 def is_joined_elsewhere(database: Database) -> bool:
     """Say whether the app's session takes part in the work of another request; asked before this one has any."""
-    work: Work | None = getattr(database.session, "idempotency_work", None) if is_lending() else None
+    work: JoinedTransaction | None = (
+        getattr(database.session, "idempotency_transaction", None) if is_lending() else None
+    )
     return work is not None and work.is_live
 
 
-def let_go_of_sessions(database: Database) -> None:
+def end_sessions(database: Database) -> None:
     """End what the app's sessions have begun. Their connection may be dead, and closing them would fail on it."""
     for session in open_sessions(database):
         try:

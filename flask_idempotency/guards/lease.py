@@ -34,11 +34,11 @@ from flask_idempotency.errors import (
 from flask_idempotency.http.reading import Reading
 from flask_idempotency.http.resuming import pack_request
 from flask_idempotency.policy import Policy
-from flask_idempotency.state import State, holds_connection
+from flask_idempotency.state import State
 from flask_idempotency.stores import Store, TransactionalStore
 
 if TYPE_CHECKING:
-    from flask_idempotency.joining import Work
+    from flask_idempotency.sessions.joined import JoinedTransaction
 
 COMMITTED_OUTSIDE = (
     "The view has committed changes outside of a phase ({where}), and every retry would make them again; make them in a"
@@ -49,7 +49,7 @@ FIRST_LOOK, LONGEST_PAUSE = 0.02, 0.25  # seconds between two looks of a waiter 
 log = logging.getLogger("flask_idempotency")
 
 
-def choose_course(state: State, policy: Policy, reading: Reading) -> "Held | Replay | Refuse":
+def choose_course(state: State, policy: Policy, reading: Reading) -> "LeaseAttempt | Replay | Refuse":
     """Ask the store for the claim, and if the policy says so, wait for the holder to be done with it."""
     first = stored_request(state) if policy.resumable else None
     course = _ask(state, policy, reading, first)
@@ -57,7 +57,7 @@ def choose_course(state: State, policy: Policy, reading: Reading) -> "Held | Rep
         with _place_to_wait(state) as has_place:
             if has_place:
                 course = _wait(state, policy, reading, first, course)
-    return Held(state, policy, course.claim) if isinstance(course, Run) else course
+    return LeaseAttempt(state, policy, course.claim) if isinstance(course, Run) else course
 
 
 def _ask(state: State, policy: Policy, reading: Reading, first: Checkpoint | None) -> Run | Replay | Refuse:
@@ -68,7 +68,7 @@ def _ask(state: State, policy: Policy, reading: Reading, first: Checkpoint | Non
 def _place_to_wait(state: State) -> AbstractContextManager[bool]:
     """A hook may have read something: then the session keeps its connection, and there are only so many of those."""
     database = state.given_database
-    if database is not None and holds_connection(database):
+    if database is not None and database.holds_connection:
         return state.wait_limit.place(database.engine)
     return nullcontext(True)
 
@@ -80,10 +80,10 @@ def _wait(
     record, pause = reading.asked.id, FIRST_LOOK
     deadline = monotonic() + state.settings.wait.total_seconds()
     while is_in_flight(course) and (left := deadline - monotonic()) > 0:
-        state.doorbell.wait(record, min(pause, left))
+        state.waiters.wait(record, min(pause, left))
         pause = min(pause * 1.5, LONGEST_PAUSE)
         course = _ask(state, policy, reading, first)
-    state.doorbell.ring(record)  # others that wait beside us look again too
+    state.waiters.wake(record)  # others that wait beside us look again too
     return course
 
 
@@ -105,12 +105,12 @@ def _claim(
     return asked.fingerprint, found
 
 
-class Held:
+class LeaseAttempt:
     """A run that holds its claim by a lease, and knows how far it has come."""
 
     def __init__(self, state: State, policy: Policy, claim: Claim) -> None:
         self.state, self.policy, self.claim = state, policy, claim
-        self.work: Work | None = None  # the phase that is being carried out
+        self.work: JoinedTransaction | None = None  # the phase that is being carried out
         self.answered: Checkpoint | None = None  # the effect whose answer goes down with the next phase
         self.undecided: str | None = None  # the effect of which nobody knows whether it happened
         self.done: str | None = None  # the last effect that is done: no failure behind it is final
@@ -156,7 +156,7 @@ class Held:
         """Renew the lease from now on, and see to it that a resumable request is stored. Raises RequestRefused."""
         self.state.housekeeper.watch(self.claim, self.policy.lease)
         if self.state.given_database is not None:
-            from flask_idempotency.outside import watch  # brings SQLAlchemy, which only db= needs
+            from flask_idempotency.sessions.outside_commits import watch  # brings SQLAlchemy, which only db= needs
 
             watch(self.state.given_database.engine.dialect)
         if self.policy.resumable and self.claim.point is None:
@@ -272,8 +272,8 @@ class Held:
         self.state.store.quarantine(self.claim, reason)
         self._is_quarantined = True
         self.leave_lease()
-        self.state.housekeeper.let_go(self.claim)
-        self.state.doorbell.ring(self.claim.id)
+        self.state.housekeeper.forget(self.claim)
+        self.state.waiters.wake(self.claim.id)
         log.critical("quarantined: %s: %s", known, reason)
         return Quarantined()
 
@@ -328,7 +328,7 @@ class Held:
             self._write_answered()
             state.store.complete(self.claim, answer, self.policy.retention)
         except ClaimLost:
-            state.housekeeper.let_go(self.claim)
+            state.housekeeper.forget(self.claim)
             self.lose()
             raise
         except BaseException as error:
@@ -341,8 +341,8 @@ class Held:
                 raise
             raise OutcomeUnknown(retry_after=getattr(error, "retry_after", None)) from error
         finally:
-            state.doorbell.ring(self.claim.id)
-        state.housekeeper.let_go(self.claim)
+            state.waiters.wake(self.claim.id)
+        state.housekeeper.forget(self.claim)
         kept = not isinstance(answer, NotKept)
         signals.tell(signals.completed, reference=known, status=answer.status, body_kept=kept)
 
@@ -376,7 +376,7 @@ class Held:
         Raises ClaimLost if somebody took over meanwhile: the client is answered like any duplicate.
         """
         claim, known = self.claim, reference_of(self.claim.id)
-        self.state.housekeeper.let_go(claim)
+        self.state.housekeeper.forget(claim)
         try:
             if self._is_lost:
                 raise ClaimLost
@@ -391,4 +391,4 @@ class Held:
         except Exception as error:  # noqa: BLE001  # the answer goes out all the same, for nothing is kept of it
             log.warning("could not end the lease of %s; it will run out: %s", known, type(error).__name__)
         finally:
-            self.state.doorbell.ring(claim.id)
+            self.state.waiters.wake(claim.id)
