@@ -1,4 +1,4 @@
-# Every target sets itself up in .venv: a bare machine needs make and Python 3.11 or later with pip, nothing else.
+# Every target installs what it needs into .venv: a bare machine needs only make and Python 3.11 or later with pip.
 # `make` alone lists the targets. Extra arguments for a tool go into ARGS: make test ARGS="-k replay -x"
 
 PYTHON ?= python3
@@ -17,15 +17,15 @@ export UV_SYSTEM_CERTS ?= true
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help test lowest matrix ecosystem lint format coverage bench docs demo proof chaos failover clean
+.PHONY: help test lowest matrix ecosystem lint format coverage bench docs pictures demo proof chaos failover clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-test: $(READY) ## run every test, real databases included
+test: $(READY) ## run all tests, on real databases too
 	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
-lint: $(READY) ## check style, types and import contracts; show the ten longest modules
+lint: $(READY) ## check style, spelling, types and import contracts; show the ten longest modules
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
@@ -33,11 +33,11 @@ lint: $(READY) ## check style, types and import contracts; show the ten longest 
 	@echo "The ten longest modules:"
 	@find flask_idempotency -name '*.py' -exec wc -l {} + | grep -v ' total$$' | sort -rn | head -n 10
 
-format: $(READY) ## rewrite the code as ruff would have it
+format: $(READY) ## fix and format the code with ruff
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-coverage: $(READY) ## run every test and show which branches of the package none of them takes
+coverage: $(READY) ## run all tests and report uncovered branches of the package
 	$(BIN)/python -m pytest -n 2 --dist loadfile --cov --cov-report=term $(ARGS)
 
 lowest: $(READY) ## run the tests of sessions and stores on the oldest supported SQLAlchemy
@@ -45,30 +45,33 @@ lowest: $(READY) ## run the tests of sessions and stores on the oldest supported
 	$(BIN)/uv pip install --quiet --python .venv/lowest/bin/python --editable . --group test "SQLAlchemy==2.0.30" "Flask-SQLAlchemy==3.1.*"
 	.venv/lowest/bin/python -m pytest -n 2 --dist loadfile tests/stores tests/transaction/test_gallery.py tests/transaction/test_session.py tests/transaction/test_leftovers.py tests/transaction/test_plain_sqlalchemy.py $(ARGS)
 
-matrix: $(READY) ## run the quick tests on every supported Python that this machine has
+matrix: $(READY) ## run the quick tests on every supported Python that is installed
 	@$(BIN)/python -m tests.matrix $(ARGS)
 
-ecosystem: $(READY) ## run the apps that are built with the packages that Flask people combine; see docs/works-with.md
+ecosystem: $(READY) ## test the extension together with other Flask packages; see docs/works-with.md
 	$(BIN)/uv venv --quiet --clear --python $(BIN)/python .venv/ecosystem
 	$(BIN)/uv pip install --quiet --python .venv/ecosystem/bin/python --editable . --group ecosystem
 	.venv/ecosystem/bin/python -m pytest -n 2 tests/ecosystem $(ARGS)
 
-bench: $(BENCH_READY) ## measure what protection costs; ARGS="size --records 10000000" for one part, ten million records
+bench: $(BENCH_READY) ## measure what protection costs; ARGS="size --records 10000000" runs one part, with ten million records
 	$(BIN)/python -m tests.bench $(ARGS)
 
 docs: $(READY) ## build the documentation into docs/_build/html; warnings are errors
 	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html $(ARGS)
 
-demo: $(DEMO_READY) ## run the demo shop and print where it is; PORT=8080 and DATABASE_URL=postgresql://... are heeded
+pictures: $(READY) ## take the pictures of the README and the demo page from the running shop; needs Chromium
+	$(BIN)/python -m docs.pictures
+
+demo: $(DEMO_READY) ## run the demo shop and print its address; accepts PORT=8080 and DATABASE_URL=postgresql://...
 	@$(BIN)/python -m demo_shop $(ARGS)
 
-proof: $(READY) ## flood the shop with retries and audit it; SECONDS, USERS, SEED and STORE=sqlite are heeded
+proof: $(READY) ## load the demo shop with retries, then audit it; accepts SECONDS, USERS, SEED and STORE=sqlite
 	@$(BIN)/python -m loadtests proof $(RUN) $(ARGS)
 
-chaos: $(READY) ## the same while workers, connections and databases are killed, paused and cut; heeds the same
+chaos: $(READY) ## like proof, while workers are killed and paused, connections cut and the database crashes; accepts the same
 	@$(BIN)/python -m loadtests chaos $(RUN) $(ARGS)
 
-failover: $(FAILOVER_READY) ## kill the leader of a PostgreSQL cluster under load, then audit; SECONDS, USERS, SEED, KILLS are heeded
+failover: $(FAILOVER_READY) ## kill the leader of a PostgreSQL cluster under load, then audit; accepts SECONDS, USERS, SEED and KILLS
 	@$(BIN)/python -m loadtests failover $(filter-out --store $(STORE),$(RUN)) $(if $(KILLS),--kills $(KILLS)) $(ARGS)
 
 clean: ## remove the virtual environment, build results and caches
@@ -83,14 +86,14 @@ $(BIN)/python:
 
 # uv is quick; pip, which a machine may have been given an index of its own for, is the second try.
 $(READY): pyproject.toml | $(BIN)/python
-	@echo "Installing the package and its tools into .venv; done again only when pyproject.toml changes."
+	@echo "Installing the package and its tools into .venv (repeated only when pyproject.toml changes)."
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1" "uv>=0.7"
 	$(BIN)/uv pip install --python $(BIN)/python --editable . --group dev || $(BIN)/python -m pip install --editable . --group dev
 	@touch $@
 
 # The shop needs few packages, and none of the tools.
 $(DEMO_READY): pyproject.toml | $(BIN)/python
-	@echo "Installing the demo shop into .venv; done again only when pyproject.toml changes."
+	@echo "Installing the demo shop into .venv (repeated only when pyproject.toml changes)."
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1" "uv>=0.7"
 	$(BIN)/uv pip install --python $(BIN)/python --editable ".[demo]" || $(BIN)/python -m pip install --editable ".[demo]"
 	@touch $@
@@ -102,6 +105,6 @@ $(BENCH_READY): $(READY)
 
 # Patroni and etcd are needed by nothing else.
 $(FAILOVER_READY): $(READY)
-	@echo "Installing Patroni and etcd into .venv; done again only when pyproject.toml changes."
+	@echo "Installing Patroni and etcd into .venv (repeated only when pyproject.toml changes)."
 	$(BIN)/uv pip install --python $(BIN)/python --group failover || $(BIN)/python -m pip install --group failover
 	@touch $@
