@@ -28,6 +28,7 @@ test: $(READY) ## run all tests, on real databases too
 lint: $(READY) ## check style, spelling, types and import contracts; show the ten longest modules
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+	$(BIN)/codespell
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo --no-cache
 	@echo "The ten longest modules:"
