@@ -17,7 +17,7 @@ export UV_SYSTEM_CERTS ?= true
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help test lowest matrix ecosystem lint format coverage bench docs pictures demo proof chaos failover clean
+.PHONY: help test lowest matrix ecosystem lint format coverage bench docs pictures demo proof chaos failover release clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -74,6 +74,9 @@ chaos: $(READY) ## like proof, while workers are killed and paused, connections 
 
 failover: $(FAILOVER_READY) ## kill the leader of a PostgreSQL cluster under load, then audit; accepts SECONDS, USERS, SEED and KILLS
 	@$(BIN)/python -m loadtests failover $(filter-out --store $(STORE),$(RUN)) $(if $(KILLS),--kills $(KILLS)) $(ARGS)
+
+release: $(READY) ## build the distributions, check them, and follow the quickstart with the wheel alone; publishes nothing
+	@$(BIN)/python -m tests.release
 
 clean: ## remove the virtual environment, build results and caches
 	rm -rf .venv dist docs/_build htmlcov .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
