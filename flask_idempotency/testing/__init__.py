@@ -5,7 +5,8 @@ This needs pytest, and nothing else in the package imports it.
 
 from flask_idempotency.testing.given import LEASE, MOMENT, RETENTION, LetPass, make_asked
 from flask_idempotency.testing.store import StoreContract
-from flask_idempotency.testing.transaction import KeyedTransactionContract, TransactionContract
+from flask_idempotency.testing.transaction import TransactionContract
+from flask_idempotency.testing.transaction_waits import KeyedTransactionContract
 
 __all__ = [
     "LEASE",

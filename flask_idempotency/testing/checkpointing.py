@@ -1,15 +1,13 @@
 """An owner writes down how far it has come, and whoever takes over goes on from there."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
 from flask_idempotency.core.checkpoint import MAX_RESULT, REQUEST, Checkpoint, Kind, Progress
-from flask_idempotency.core.record import Busy, Claim, Settled
-from flask_idempotency.errors import ClaimLost, OutcomeUnknown
+from flask_idempotency.core.record import Busy, Settled
+from flask_idempotency.errors import ClaimLost
 from flask_idempotency.stores import Store
 from flask_idempotency.testing.acting import (
     OTHER,
@@ -19,16 +17,13 @@ from flask_idempotency.testing.acting import (
     lease_of,
     make_effect,
     make_phase,
-    misplaced_claim,
     outcome_of,
     progress_of,
-    race,
-    race_each,
     record_of,
 )
 from flask_idempotency.testing.given import CREATED, LEASE, MOMENT, RETENTION, LetPass, make_asked
 
-_PLACED, _PAID = make_phase("placed", 1, '{"order":1}'), make_phase("paid", 3)
+_PLACED = make_phase("placed", 1, '{"order":1}')
 _SENT, _DONE = (make_effect(state, position=2) for state in (Progress.SENT, Progress.DONE))
 _STORED = Checkpoint(REQUEST, Kind.REQUEST, 0, result='{"method":"POST"}')
 
@@ -43,7 +38,7 @@ _RESULTS = {
 
 
 class Checkpointing:
-    """Every write of a run asks for its token and for the point where it stood."""
+    """A run is resumed where it stood; its checkpoints end with its record."""
 
     # -- going on ----------------------------------------------------------------------------------------------------
 
@@ -190,216 +185,6 @@ class Checkpointing:
         assert isinstance(found, Busy)
         assert everything_in(store) == before
 
-    # -- the fence ---------------------------------------------------------------------------------------------------
-
-    @pytest.mark.parametrize("made", [_PLACED, _SENT, _DONE, _STORED], ids=lambda made: made.point)
-    def test_a_paused_owner_can_write_nothing_after_a_takeover(
-        self, store: Store, let_pass: LetPass, made: Checkpoint
-    ) -> None:
-        """The zombie: what it did meanwhile must not be taken for done, though it stands where the record stands."""
-        paused = begin(store)
-        let_pass(LEASE)
-        owner = begin(store)
-        before = everything_in(store)
-
-        with pytest.raises(ClaimLost):
-            store.checkpoint(paused, made)
-
-        assert everything_in(store) == before
-        assert store.checkpoint(owner, _PLACED).point == _PLACED.point
-
-    def test_a_paused_owner_cannot_repeat_what_the_new_one_has_written(self, store: Store, let_pass: LetPass) -> None:
-        """Nor give it another result."""
-        paused = begin(store)
-        let_pass(LEASE)
-        store.checkpoint(begin(store), _PLACED)
-        before = everything_in(store)
-
-        for made in (_PLACED, replace(_PLACED, result='{"order":2}')):
-            with pytest.raises(ClaimLost):
-                store.checkpoint(paused, made)
-
-        assert everything_in(store) == before
-
-    def test_a_claim_that_stands_elsewhere_is_lost(self, store: Store) -> None:
-        """The same owner twice, as two threads of it: only one goes on from a point."""
-        start = begin(store)
-        placed = store.checkpoint(start, _PLACED)
-        store.checkpoint(placed, _SENT)
-        before = everything_in(store)
-
-        for stale, made in ((start, _PAID), (start, _PLACED), (placed, _DONE), (placed, _PAID)):
-            with pytest.raises(ClaimLost):
-                store.checkpoint(stale, made)
-
-        assert everything_in(store) == before
-
-    def test_a_claim_cannot_run_ahead_of_its_record(self, store: Store) -> None:
-        """A point that was never written cannot be gone on from."""
-        claim = begin(store)
-        before = everything_in(store)
-
-        with pytest.raises(ClaimLost):
-            store.checkpoint(replace(claim, point=_SENT.point), _DONE)
-
-        assert everything_in(store) == before
-
-    def test_nobody_writes_on_a_lease_that_was_ended(self, store: Store) -> None:
-        """Whoever ended it gave the record away."""
-        claim = begin(store)
-        store.release(claim)
-        before = everything_in(store)
-
-        with pytest.raises(ClaimLost):
-            store.checkpoint(claim, _PLACED)
-
-        assert everything_in(store) == before
-
-    def test_nobody_writes_on_a_finished_record(self, store: Store) -> None:
-        """Its own owner cannot either, not even again."""
-        placed = store.checkpoint(begin(store), _PLACED)
-        store.complete(placed, CREATED, RETENTION)
-        before = everything_in(store)
-
-        for made in (_PLACED, _SENT):
-            with pytest.raises(ClaimLost):
-                store.checkpoint(placed, made)
-
-        assert everything_in(store) == before
-
-    def test_nobody_writes_on_a_quarantined_record(self, store: Store) -> None:
-        """What a person may be deciding on does not change under their eyes."""
-        placed = store.checkpoint(begin(store), _PLACED)
-        store.quarantine(placed, "nobody knows")
-        before = everything_in(store)
-
-        for made in (_PLACED, _SENT):
-            with pytest.raises(ClaimLost):
-                store.checkpoint(placed, made)
-
-        assert everything_in(store) == before
-
-    def test_a_checkpoint_of_what_was_never_claimed_is_a_lost_claim(self, store: Store) -> None:
-        """And makes nothing."""
-        stranger = begin(store, "order-2")
-
-        with pytest.raises(ClaimLost):
-            store.checkpoint(misplaced_claim(make_asked(), stranger), _PLACED)
-
-        assert store.find(make_asked().id) is None
-        assert store.checkpoints(make_asked().id) == []
-
-    # -- doing it again ----------------------------------------------------------------------------------------------
-
-    @pytest.mark.parametrize("made", [_PLACED, _SENT, replace(_DONE, result="1")], ids=lambda made: made.point)
-    def test_writing_the_same_again_is_harmless(self, store: Store, let_pass: LetPass, made: Checkpoint) -> None:
-        """An owner that did not hear of its success asks again, with the claim that it had."""
-        claim = begin(store)
-        first = store.checkpoint(claim, made)
-        let_pass(MOMENT)
-        before = everything_in(store)
-
-        second = store.checkpoint(claim, made)
-
-        assert second == first
-        assert everything_in(store) == before
-
-    @pytest.mark.parametrize("at_once", [3, 10])
-    def test_one_checkpoint_from_many_threads_is_written_once(self, store: Store, at_once: int) -> None:
-        """Nobody is told that the claim was lost, for it was not."""
-        claim = begin(store)
-
-        told = race(at_once, lambda: _tried(store, claim, _PLACED))
-
-        assert set(told) <= {_PLACED.point, "unknown"}
-        assert _PLACED.point in told
-        assert progress_of(store) == [_PLACED]
-        assert record_of(store).point == _PLACED.point
-
-    @pytest.mark.parametrize("at_once", [3, 10])
-    def test_of_many_that_go_on_from_one_point_one_does(self, store: Store, at_once: int) -> None:
-        """Two threads with the same claim cannot both be right."""
-        claim = begin(store)
-        ways = [make_phase(f"way-{n}") for n in range(at_once)]
-
-        told = race_each([_trying(store, claim, way) for way in ways])
-
-        (only,) = progress_of(store)
-        assert record_of(store).point == only.point
-        assert told[ways.index(only)] in (only.point, "unknown")
-        assert all(answer in ("lost", "unknown") for way, answer in zip(ways, told, strict=True) if way != only)
-
-    def test_a_takeover_and_a_checkpoint_at_once_agree_on_where_the_record_stands(
-        self, store: Store, let_pass: LetPass
-    ) -> None:
-        """The late owner was in time and the next one knows it, or it was not and left nothing."""
-        for n in range(8):
-            key = f"order-{n}"
-            late = begin(store, key)
-            let_pass(LEASE)
-
-            told, found = race_each([_trying(store, late, _PLACED), _claiming(store, key)])
-
-            assert isinstance(found, Claim)
-            assert told in (found.point, "lost", "unknown")
-            if told == "lost":
-                assert found.point is None
-            assert progress_of(store, key) == ([] if found.point is None else [_PLACED])
-            assert record_of(store, key).point == found.point
-
-    # -- time --------------------------------------------------------------------------------------------------------
-
-    def test_age_is_by_the_stores_clock(self, store: Store, let_pass: LetPass) -> None:
-        """Each has its own."""
-        claim = store.checkpoint(begin(store), _PLACED)
-        let_pass(MOMENT * 5)
-        store.checkpoint(claim, _SENT)
-        let_pass(MOMENT * 3)
-
-        ages = [each.age for each in store.checkpoints(claim.id)]
-
-        assert MOMENT * 8 <= ages[0] < MOMENT * 9
-        assert MOMENT * 3 <= ages[1] < MOMENT * 4
-
-    def test_an_effect_keeps_the_time_of_its_first_sending(self, store: Store, let_pass: LetPass) -> None:
-        """However often it is sent again, and when it is done: the foreign system counts from the first."""
-        claim = store.checkpoint(begin(store), _SENT)
-        let_pass(LEASE)
-        claim = store.checkpoint(begin(store), _SENT)
-        let_pass(MOMENT)
-        again = _age(store)
-        store.checkpoint(claim, _DONE)
-
-        assert LEASE + MOMENT <= again < LEASE + MOMENT * 2
-        assert LEASE + MOMENT <= _age(store) < LEASE + MOMENT * 2
-
-    def test_a_new_generation_has_a_first_sending_of_its_own(self, store: Store, let_pass: LetPass) -> None:
-        """It is another effect, with another key."""
-        claim = store.checkpoint(begin(store), _SENT)
-        let_pass(MOMENT * 5)
-
-        claim = store.checkpoint(claim, replace(_SENT, generation=2))
-        let_pass(MOMENT)
-
-        assert MOMENT <= _age(store) < MOMENT * 2
-        assert progress_of(store) == [replace(_SENT, generation=2)]
-
-    def test_time_begins_anew_after_void(self, store: Store, let_pass: LetPass) -> None:
-        """The proof was of the last generation; what is sent now is sent for the first time."""
-        void = make_effect(Progress.VOID, 2, position=2, result='"declined"')
-        claim = store.checkpoint(begin(store), _SENT)
-        let_pass(MOMENT * 5)
-        claim = store.checkpoint(claim, void)
-        let_pass(MOMENT * 3)
-        since_the_proof = _age(store)
-
-        store.checkpoint(claim, replace(_SENT, generation=2))
-        let_pass(MOMENT)
-
-        assert MOMENT * 3 <= since_the_proof < MOMENT * 4
-        assert MOMENT <= _age(store) < MOMENT * 2
-        assert record_of(store).point == replace(_SENT, generation=2).point
-
     # -- settling and forgetting -------------------------------------------------------------------------------------
 
     def test_a_run_is_completed_from_where_it_stands(self, store: Store) -> None:
@@ -520,27 +305,3 @@ class Checkpointing:
 
         assert isinstance(found, Settled)
         assert found.record.point == _PLACED.point
-
-
-def _age(store: Store) -> timedelta:
-    """Give the age of the one checkpoint that there is."""
-    (only,) = store.checkpoints(make_asked().id)
-    return only.age
-
-
-def _tried(store: Store, claim: Claim, made: Checkpoint) -> str | None:
-    """Say what became of a checkpoint: the point that was reached, or why it was not."""
-    try:
-        return store.checkpoint(claim, made).point
-    except ClaimLost:
-        return "lost"
-    except OutcomeUnknown:
-        return "unknown"
-
-
-def _trying(store: Store, claim: Claim, made: Checkpoint) -> Callable[[], Any]:
-    return lambda: _tried(store, claim, made)
-
-
-def _claiming(store: Store, key: str) -> Callable[[], Any]:
-    return lambda: store.claim(make_asked(key), LEASE)

@@ -3,17 +3,31 @@
 import pytest
 
 from flask_idempotency.stores import Store
+from flask_idempotency.testing.checkpoint_fence import CheckpointFence
+from flask_idempotency.testing.checkpoint_times import CheckpointTimes
 from flask_idempotency.testing.checkpointing import Checkpointing
 from flask_idempotency.testing.claiming import Claiming
 from flask_idempotency.testing.completing import Completing
 from flask_idempotency.testing.expiring import Expiring
 from flask_idempotency.testing.given import LetPass
-from flask_idempotency.testing.helping import Helping
 from flask_idempotency.testing.leasing import Leasing
 from flask_idempotency.testing.looking import Looking
+from flask_idempotency.testing.quarantining import Quarantining
+from flask_idempotency.testing.resolving import Resolving
 
 
-class StoreContract(Claiming, Leasing, Completing, Expiring, Looking, Checkpointing, Helping):
+class StoreContract(
+    Claiming,
+    Leasing,
+    Completing,
+    Expiring,
+    Looking,
+    Checkpointing,
+    CheckpointFence,
+    CheckpointTimes,
+    Quarantining,
+    Resolving,
+):
     """What every store promises. Subclass it, give ``store`` and ``let_pass``, and pytest finds the tests.
 
     ::

@@ -1,6 +1,5 @@
 """Every promise of ``flask_idempotency.stores.TransactionalStore`` as a test."""
 
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
@@ -10,13 +9,15 @@ from flask_idempotency.core.snapshot import Answer, NotKept, Snapshot
 from flask_idempotency.errors import CheckpointUnknown, ClaimLost
 from flask_idempotency.stores import TransactionalStore
 from flask_idempotency.testing.acting import begin, claimed, lease_of, make_phase, progress_of, record_of
+from flask_idempotency.testing.entering import Entering
 from flask_idempotency.testing.given import CREATED, LEASE, MOMENT, RETENTION, LetPass, make_asked
-from flask_idempotency.testing.phase import KeyedPhases, Phases
+from flask_idempotency.testing.phase import Phases
+from flask_idempotency.testing.phase_fence import PhaseFence
 from flask_idempotency.testing.within import Within
-from flask_idempotency.testing.work import PATIENCE, Connect, done, enter, work, work_and_finish
+from flask_idempotency.testing.work import Connect, done, enter, work, work_and_finish
 
 
-class TransactionContract(Phases, Within):
+class TransactionContract(Entering, Phases, PhaseFence, Within):
     """What every transactional store promises. Subclass it, give its fixtures, and pytest finds the tests.
 
     The work is done in a table ``work (name text)``, on whatever connections ``connect`` gives.
@@ -38,158 +39,6 @@ class TransactionContract(Phases, Within):
     def connect(self, store: TransactionalStore) -> Connect:
         """Give a function that opens another of the driver's connections to the database of *store*."""
         raise NotImplementedError("Override the fixture `connect`: connections to a database with a table `work`.")
-
-    # -- entering ----------------------------------------------------------------------------------------------------
-
-    def test_the_first_to_enter_may_run(self, store: TransactionalStore, connect: Connect) -> None:
-        """There is no record before its transaction is committed."""
-        claim = enter(store, connect())
-
-        assert isinstance(claim, Claim)
-        assert (claim.attempt, claim.taken_over) == (1, False)
-        assert store.find(make_asked().id) is None
-
-    def test_whoever_gives_up_leaves_nothing_behind(self, store: TransactionalStore, connect: Connect) -> None:
-        """The next one runs at once, with a token of its own."""
-        first, second = connect(), connect()
-        given_up = claimed(enter(store, first))
-        work(first, "in vain")
-        first.rollback()
-
-        claim = claimed(enter(store, second))
-
-        assert claim.guard.token != given_up.guard.token
-        assert done(connect()) == []
-
-    def test_an_open_transaction_can_be_entered_and_left(self, store: TransactionalStore, connect: Connect) -> None:
-        """What was done in it before stays, and so does the transaction."""
-        work_and_finish(store, connect())
-        connection = connect()
-        work(connection, "before")
-
-        found = enter(store, connection)
-        store.leave(connection)
-        connection.commit()
-
-        assert isinstance(found, Settled)
-        assert done(connect()) == ["before", "finished"]
-
-    def test_whoever_had_no_transaction_leaves_none_behind(self, store: TransactionalStore, connect: Connect) -> None:
-        """Leaving is safe whether one was open or not."""
-        work_and_finish(store, connect())
-        connection = connect()
-
-        found = enter(store, connection)
-        store.leave(connection)
-        work(connection, "after")
-        connection.commit()
-
-        assert isinstance(found, Settled)
-        assert done(connect()) == ["after", "finished"]
-
-    def test_an_open_transaction_can_be_entered_and_finished(self, store: TransactionalStore, connect: Connect) -> None:
-        """What was done in it before is part of the work."""
-        connection = connect()
-        work(connection, "before")
-
-        claim = claimed(enter(store, connection))
-        work(connection, "after")
-        store.finish(connection, claim, make_asked(), CREATED, RETENTION)
-
-        assert done(connect()) == ["after", "before"]
-
-    # -- keeping and undoing -----------------------------------------------------------------------------------------
-
-    def test_what_is_undone_is_not_there(self, store: TransactionalStore, connect: Connect) -> None:
-        """And the claim is still held."""
-        connection = connect()
-        claim = claimed(enter(store, connection))
-        work(connection, "undone")
-
-        store.undo(connection)
-        work(connection, "after")
-        store.finish(connection, claim, make_asked(), CREATED, RETENTION)
-
-        assert done(connect()) == ["after"]
-
-    def test_what_is_kept_is_not_undone(self, store: TransactionalStore, connect: Connect) -> None:
-        """However often something is kept or undone after it."""
-        connection = connect()
-        claim = claimed(enter(store, connection))
-        for _ in range(3):
-            work(connection, "kept")
-            store.keep(connection)
-            work(connection, "undone")
-            store.undo(connection)
-
-        store.finish(connection, claim, make_asked(), CREATED, RETENTION)
-
-        assert done(connect()) == ["kept"] * 3
-
-    def test_finishing_undoes_what_it_is_told_to(self, store: TransactionalStore, connect: Connect) -> None:
-        """In the same step."""
-        connection = connect()
-        claim = claimed(enter(store, connection))
-        work(connection, "kept")
-        store.keep(connection)
-        work(connection, "undone")
-
-        store.finish(connection, claim, make_asked(), CREATED, RETENTION, undo=True)
-
-        assert done(connect()) == ["kept"]
-
-    def test_what_was_written_since_the_last_keep_or_undo_is_known(
-        self, store: TransactionalStore, connect: Connect
-    ) -> None:
-        """Reading is not writing."""
-        connection = connect()
-        claimed(enter(store, connection))
-        seen = [store.has_unkept(connection)]
-        for name, ends in (("kept", store.keep), ("undone", store.undo)):
-            work(connection, name)
-            seen.append(store.has_unkept(connection))
-            ends(connection)
-            done(connection)
-            seen.append(store.has_unkept(connection))
-
-        assert seen == [False, True, False, True, False]
-
-    def test_work_can_be_committed_without_a_record(self, store: TransactionalStore, connect: Connect) -> None:
-        """Then the next one may run."""
-        connection = connect()
-        claimed(enter(store, connection))
-        work(connection, "kept")
-        store.keep(connection)
-
-        store.commit(connection)
-
-        assert done(connect()) == ["kept"]
-        assert store.find(make_asked().id) is None
-        assert isinstance(enter(store, connect()), Claim)
-
-    def test_committing_undoes_what_it_is_told_to(self, store: TransactionalStore, connect: Connect) -> None:
-        """In the same step."""
-        connection = connect()
-        claimed(enter(store, connection))
-        work(connection, "kept")
-        store.keep(connection)
-        work(connection, "undone")
-
-        store.commit(connection, undo=True)
-
-        assert done(connect()) == ["kept"]
-
-    def test_nobody_sees_what_is_kept_before_the_end(self, store: TransactionalStore, connect: Connect) -> None:
-        """Kept is not committed: a worker that dies takes it along."""
-        connection = connect()
-        enter(store, connection)
-        work(connection, "kept")
-        store.keep(connection)
-
-        before = done(connect())
-        connection.rollback()
-
-        assert before == done(connect()) == []
 
     # -- finishing ---------------------------------------------------------------------------------------------------
 
@@ -373,103 +222,3 @@ class TransactionContract(Phases, Within):
         assert after is not None
         assert isinstance(after.condition, Finished)
         assert after.condition.token == claim.guard.token
-
-
-class KeyedTransactionContract(KeyedPhases, TransactionContract):
-    """What a store promises besides, if its database lets transactions of different keys go on at once."""
-
-    def test_the_same_request_is_busy_while_a_transaction_is_open(
-        self, store: TransactionalStore, connect: Connect
-    ) -> None:
-        """Nobody waits who is not told to."""
-        enter(store, connect())
-
-        found = enter(store, connect())
-
-        assert isinstance(found, Busy)
-        assert found.fingerprint == make_asked().fingerprint
-
-    def test_another_request_with_the_same_key_is_told_apart_while_one_is_open(
-        self, store: TransactionalStore, connect: Connect
-    ) -> None:
-        """It is a mistake of the client's, and waiting would not help."""
-        enter(store, connect())
-
-        found = enter(store, connect(), body="two books")
-
-        assert found == Busy(None, timedelta(0))
-
-    def test_nobody_is_kept_from_running_by_one_who_was_refused(
-        self, store: TransactionalStore, connect: Connect
-    ) -> None:
-        """Not even while the refused one has not gone yet."""
-        first, refused = connect(), connect()
-        enter(store, first)
-        enter(store, refused)
-        enter(store, refused_too := connect(), body="two books")
-        first.rollback()
-        refused_too.rollback()
-
-        found = enter(store, connect())
-
-        assert isinstance(found, Claim)
-
-    def test_who_waits_is_woken_by_the_end_of_the_other(self, store: TransactionalStore, connect: Connect) -> None:
-        """To the answer if there is one, else to run."""
-        first, second, third = connect(), connect(), connect()
-        claim = claimed(enter(store, first))
-        with ThreadPoolExecutor(2) as threads:
-            waiting = threads.submit(enter, store, second, patience=PATIENCE)
-            first.rollback()
-            woken = waiting.result()
-            waiting = threads.submit(enter, store, third, patience=PATIENCE)
-            work(second, "finished")
-            store.finish(second, claimed(woken), make_asked(), CREATED, RETENTION)
-
-            found = waiting.result()
-
-        assert isinstance(found, Settled)
-        assert claimed(woken).guard.token != claim.guard.token
-
-    def test_a_record_that_appeared_meanwhile_undoes_the_work(
-        self, store: TransactionalStore, connect: Connect
-    ) -> None:
-        """The key decides where locks cannot, as between two guards."""
-        connection = connect()
-        claim = claimed(enter(store, connection))
-        work(connection, "in vain")
-        theirs = claimed(store.claim(make_asked(), LEASE))
-
-        with pytest.raises(ClaimLost):
-            store.finish(connection, claim, make_asked(), CREATED, RETENTION)
-        connection.rollback()
-
-        store.complete(theirs, CREATED, RETENTION)
-        assert done(connect()) == []
-
-    def test_a_dead_record_that_comes_back_to_life_is_not_replaced(
-        self, store: TransactionalStore, connect: Connect, let_pass: LetPass
-    ) -> None:
-        """Nothing of the work is left."""
-        store.claim(make_asked(), LEASE)
-        let_pass(LEASE + MOMENT)
-        connection = connect()
-        claim = claimed(enter(store, connection))
-        work(connection, "in vain")
-        theirs = claimed(store.claim(make_asked(), LEASE))
-
-        with pytest.raises(ClaimLost):
-            store.finish(connection, claim, make_asked(), CREATED, RETENTION)
-        connection.rollback()
-
-        store.complete(theirs, CREATED, RETENTION)
-        assert done(connect()) == []
-
-    def test_waiting_ends(self, store: TransactionalStore, connect: Connect) -> None:
-        """As for everybody who does not wait."""
-        enter(store, connect())
-
-        found = enter(store, connect(), patience=timedelta(milliseconds=50))
-
-        assert isinstance(found, Busy)
-        assert found.fingerprint == make_asked().fingerprint

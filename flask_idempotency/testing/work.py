@@ -1,9 +1,13 @@
 """The app's own work in the contracts of transactional stores: rows in a table ``work (name text)``."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
+from threading import Event
+from time import monotonic
 from typing import Any
 
+from flask_idempotency.core.checkpoint import Checkpoint
 from flask_idempotency.core.record import Busy, Claim, Settled
 from flask_idempotency.core.snapshot import Answer
 from flask_idempotency.stores import TransactionalStore
@@ -49,3 +53,19 @@ def done(connection: Any) -> list[str]:
     cursor = connection.cursor()
     cursor.execute("SELECT name FROM work ORDER BY name")
     return [name for (name,) in cursor.fetchall()]
+
+
+def carry_out(store: TransactionalStore, connection: Any, claim: Claim, made: Checkpoint, name: str) -> Claim:
+    """Carry a phase out whose work is one row; give the claim as it is then."""
+    store.fence(connection, claim, made, idle=LEASE)
+    work(connection, name)
+    store.commit_phase(connection, claim, made)
+    return replace(claim, point=made.point)
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    """Look again and again, until it is so."""
+    deadline, pause = monotonic() + PATIENCE.total_seconds(), Event()
+    while not is_so():
+        assert monotonic() < deadline, "it never came to that"
+        pause.wait(0.02)

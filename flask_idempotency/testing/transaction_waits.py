@@ -1,0 +1,115 @@
+"""Who meets an open transaction is told so, or waits for its end, where a store can tell one record from another."""
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+
+import pytest
+
+from flask_idempotency.core.record import Busy, Claim, Settled
+from flask_idempotency.errors import ClaimLost
+from flask_idempotency.stores import TransactionalStore
+from flask_idempotency.testing.acting import claimed
+from flask_idempotency.testing.given import CREATED, LEASE, MOMENT, RETENTION, LetPass, make_asked
+from flask_idempotency.testing.phase_waits import KeyedPhases
+from flask_idempotency.testing.transaction import TransactionContract
+from flask_idempotency.testing.work import PATIENCE, Connect, done, enter, work
+
+
+class KeyedTransactionContract(KeyedPhases, TransactionContract):
+    """What a store promises besides, if its database lets transactions of different keys go on at once."""
+
+    def test_the_same_request_is_busy_while_a_transaction_is_open(
+        self, store: TransactionalStore, connect: Connect
+    ) -> None:
+        """Nobody waits who is not told to."""
+        enter(store, connect())
+
+        found = enter(store, connect())
+
+        assert isinstance(found, Busy)
+        assert found.fingerprint == make_asked().fingerprint
+
+    def test_another_request_with_the_same_key_is_told_apart_while_one_is_open(
+        self, store: TransactionalStore, connect: Connect
+    ) -> None:
+        """It is a mistake of the client's, and waiting would not help."""
+        enter(store, connect())
+
+        found = enter(store, connect(), body="two books")
+
+        assert found == Busy(None, timedelta(0))
+
+    def test_nobody_is_kept_from_running_by_one_who_was_refused(
+        self, store: TransactionalStore, connect: Connect
+    ) -> None:
+        """Not even while the refused one has not gone yet."""
+        first, refused = connect(), connect()
+        enter(store, first)
+        enter(store, refused)
+        enter(store, refused_too := connect(), body="two books")
+        first.rollback()
+        refused_too.rollback()
+
+        found = enter(store, connect())
+
+        assert isinstance(found, Claim)
+
+    def test_who_waits_is_woken_by_the_end_of_the_other(self, store: TransactionalStore, connect: Connect) -> None:
+        """To the answer if there is one, else to run."""
+        first, second, third = connect(), connect(), connect()
+        claim = claimed(enter(store, first))
+        with ThreadPoolExecutor(2) as threads:
+            waiting = threads.submit(enter, store, second, patience=PATIENCE)
+            first.rollback()
+            woken = waiting.result()
+            waiting = threads.submit(enter, store, third, patience=PATIENCE)
+            work(second, "finished")
+            store.finish(second, claimed(woken), make_asked(), CREATED, RETENTION)
+
+            found = waiting.result()
+
+        assert isinstance(found, Settled)
+        assert claimed(woken).guard.token != claim.guard.token
+
+    def test_a_record_that_appeared_meanwhile_undoes_the_work(
+        self, store: TransactionalStore, connect: Connect
+    ) -> None:
+        """The key decides where locks cannot, as between two guards."""
+        connection = connect()
+        claim = claimed(enter(store, connection))
+        work(connection, "in vain")
+        theirs = claimed(store.claim(make_asked(), LEASE))
+
+        with pytest.raises(ClaimLost):
+            store.finish(connection, claim, make_asked(), CREATED, RETENTION)
+        connection.rollback()
+
+        store.complete(theirs, CREATED, RETENTION)
+        assert done(connect()) == []
+
+    def test_a_dead_record_that_comes_back_to_life_is_not_replaced(
+        self, store: TransactionalStore, connect: Connect, let_pass: LetPass
+    ) -> None:
+        """Nothing of the work is left."""
+        store.claim(make_asked(), LEASE)
+        let_pass(LEASE + MOMENT)
+        connection = connect()
+        claim = claimed(enter(store, connection))
+        work(connection, "in vain")
+        theirs = claimed(store.claim(make_asked(), LEASE))
+
+        with pytest.raises(ClaimLost):
+            store.finish(connection, claim, make_asked(), CREATED, RETENTION)
+        connection.rollback()
+
+        store.complete(theirs, CREATED, RETENTION)
+        assert done(connect()) == []
+
+    def test_waiting_ends(self, store: TransactionalStore, connect: Connect) -> None:
+        """As for everybody who does not wait."""
+        enter(store, connect())
+
+        found = enter(store, connect(), patience=timedelta(milliseconds=50))
+
+        assert isinstance(found, Busy)
+        assert found.fingerprint == make_asked().fingerprint
