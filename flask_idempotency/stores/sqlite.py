@@ -155,8 +155,14 @@ class SqliteStore(SqlStore):
 
     def keep(self, connection: sqlite3.Connection) -> None:
         """Put the savepoint here."""
-        connection.execute(f"RELEASE {KEPT}")
-        connection.execute(f"SAVEPOINT {KEPT}")
+        try:
+            connection.execute(f"RELEASE {KEPT}")
+            connection.execute(f"SAVEPOINT {KEPT}")
+        except sqlite3.Error:
+            raise
+        except BaseException:
+            connection.execute(f"SAVEPOINT {KEPT}")  # a signal came between: without it, the app seems to have ended it
+            raise
         _KEPT_CHANGES[id(connection)] = connection.total_changes
 
     def undo(self, connection: sqlite3.Connection) -> None:
