@@ -10,19 +10,35 @@ from typing import Any
 
 import pytest
 import sqlalchemy
-from flask import Flask
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.pool import NullPool
-from werkzeug.test import TestResponse
 
-from flask_idempotency.core.key import Key
-from flask_idempotency.core.scope import record_id, scope_of
 from flask_idempotency.stores import open_store
+from tests.apps import inside
 from tests.apps.checkout import db, make_app
-from tests.apps.guarded_outside import REPLAYED, Counter, Gate, Ledger, how
+from tests.apps.guarded_outside import Counter, Gate, Ledger, how
+from tests.apps.inside import Shop, closing_at_the_end, database, id_of, is_first, is_replay, refusal
 from tests.fixtures.gateway import Gateway
-from tests.fixtures.postgres import Postgres
 from tests.fixtures.processes import _SERVERS, Answer, Gunicorn, eventually
+
+__all__ = [
+    "LOST",
+    "NOTHING",
+    "ONE",
+    "Books",
+    "Found",
+    "Shop",
+    "Stand",
+    "id_of",
+    "is_first",
+    "is_replay",
+    "lend",
+    "make_tables",
+    "opened",
+    "refusal",
+    "served",
+    "stand",
+]
 
 APP = "tests.apps.checkout:create_app()"
 CHECKOUT = "/checkout"
@@ -44,10 +60,7 @@ LAPSE = {
 
 def make_tables(url: str) -> None:
     """Make the shop's tables and the extension's in an empty database."""
-    store = open_store(url)
-    store.create()
-    store.close()
-    db.metadata.create_all(sqlalchemy.create_engine(url, poolclass=NullPool))
+    inside.make_tables(url, db.metadata)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +78,13 @@ class Found:
 NOTHING, ONE = Found(0, 0, 0, 0, None, 0), Found(1, 1, 1, 1, "finished", 1)
 
 
-class Books:
-    """Reads a database by a way that is never broken, and keeps no connection."""
+class Books(inside.Books[Found]):
+    """Orders, payments and receipts, counted from outside, and the gateway's charges."""
 
     def __init__(self, url: str, gateway: Gateway) -> None:
-        self.url, self.gateway = url, gateway
+        super().__init__(url)
+        self.gateway = gateway
         self.kind = sqlalchemy.make_url(url).get_backend_name()
-        self._engine = sqlalchemy.create_engine(url, poolclass=NullPool)
         wait = {"timeout": AT_ONCE} if self.kind == "sqlite" else {"options": f"-c lock_timeout={AT_ONCE * 1000:.0f}"}
         self._hasty = sqlalchemy.create_engine(url, poolclass=NullPool, connect_args=wait)
 
@@ -79,12 +92,6 @@ class Books:
         """Count what there is of a key."""
         counted = self.ask(COUNT, key=key, id=id_of(key))[0]
         return Found(*counted, len(self.gateway.charges(intent=key)))
-
-    def ask(self, statement: str, **values: object) -> list[Any]:
-        """Run one statement, and commit it."""
-        with self._engine.begin() as connection:
-            found = connection.execute(sqlalchemy.text(statement), values)
-            return list(found.fetchall()) if found.returns_rows else []
 
     def record(self, key: str) -> Any:
         """Read state, attempt, point, reason, and whether there is a token."""
@@ -116,77 +123,12 @@ class Books:
         )
 
 
-def id_of(key: str) -> bytes:
-    return record_id(scope_of("everyone"), Key(key))
-
-
-# In this process
-
-
-class Shop:
-    """The checkout in this process."""
-
-    def __init__(self, app: Flask) -> None:
-        self.app = app
-
-    def order(self, key: str, *, path: str = CHECKOUT, **headers: str) -> TestResponse:
-        """Check out once. Headers are written X_Raise_At="charge.sent"; they say what is to go wrong."""
-        sent = {name.replace("_", "-"): value for name, value in headers.items()} | {"Idempotency-Key": key}
-        client = self.app.test_client(use_cookies=False)
-        return client.post(path, json={"intent": key}, headers=sent, buffered=True)
-
-    def order_until_definitive(self, key: str, books: Books, wanted: int = 201) -> list[TestResponse]:
-        """Retry as a client would, who waits a lease whenever he is told to; give every answer, the definitive last."""
-        answers: list[TestResponse] = []
-
-        def attempt() -> bool:
-            answers.append(self.order(key))
-            assert answers[-1].status_code in (wanted, 409, 503), answers[-1].data
-            if answers[-1].status_code == wanted:
-                return True
-            books.lapse(key)
-            return False
-
-        eventually(attempt, 15, what=f"a definitive answer for {key}")
-        return answers
-
-    @property
-    def engine(self) -> sqlalchemy.Engine:
-        """The app's own."""
-        with self.app.app_context():
-            return db.engine
-
-    def close(self) -> None:
-        """Let go of every connection."""
-        self.engine.dispose()
-        self.app.extensions["idempotency"].store.close()
-
-
 @contextmanager
 def opened(url: str, gateway: Gateway, **options: Any) -> Iterator[Shop]:
     """A shop without a housekeeping thread, closed at the end."""
-    shop = Shop(make_app(url, gateway_url=gateway.url, HOUSEKEEPING=False, **options))
-    try:
+    app = make_app(url, gateway_url=gateway.url, HOUSEKEEPING=False, **options)
+    with closing_at_the_end(Shop(app, CHECKOUT)) as shop:
         yield shop
-    finally:
-        shop.close()
-
-
-def is_first(answer: TestResponse) -> bool:
-    return answer.status_code == 201 and REPLAYED not in answer.headers
-
-
-def is_replay(answer: TestResponse) -> bool:
-    return answer.status_code == 201 and answer.headers.get(REPLAYED) == "true"
-
-
-def refusal(answer: TestResponse | Answer) -> tuple[int, str]:
-    """Give status and code of a refusal; one that is to be retried says when."""
-    status = answer.status if isinstance(answer, Answer) else answer.status_code
-    told: Any = answer.json
-    if status in (409, 503) and told["code"] != "quarantined":
-        assert int(answer.headers["Retry-After"]) >= 1
-    return status, told["code"]
 
 
 # Under gunicorn
@@ -240,20 +182,6 @@ def served(folder: Path, url: str, gateway: Gateway, *, via: str | None = None, 
         counter = Counter(gunicorn, ledger, gate, records)
         ends.callback(counter.come_to_rest)
         yield Stand(counter, Books(url, gateway), gateway)
-
-
-@contextmanager
-def database(kind: str, request: pytest.FixtureRequest, folder: Path) -> Iterator[str]:
-    """A database of one kind for as long as a module's tests last."""
-    if kind == "sqlite":
-        yield f"sqlite:///{folder / 'checkout.db'}"
-        return
-    postgres: Postgres = request.getfixturevalue("postgres")
-    name = postgres.create_database()
-    try:
-        yield postgres.url(name)
-    finally:
-        postgres.drop_database(name)
 
 
 def stand(kind: str, request: pytest.FixtureRequest, **options: Any) -> Iterator[Stand]:
