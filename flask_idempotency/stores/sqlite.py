@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from time import monotonic
 from typing import Any
+from weakref import ReferenceType, ref
 
 from sqlalchemy import Engine, create_engine, event
 from sqlalchemy.engine import URL, make_url
@@ -40,6 +41,10 @@ _MISSING = ("no such table", "no such column", "has no column named")
 _ADVICE = "name a file that the app may write in IDEMPOTENCY_STORE."
 
 
+class _Waiter:
+    """Somebody who waits for the writer, for as long as the wait is on the stack."""
+
+
 class SqliteStore(SqlStore):
     """SQLite's ways: one writer at a time, and a file that makes itself on first use."""
 
@@ -53,7 +58,7 @@ class SqliteStore(SqlStore):
     def __init__(self, engine: Engine, *, is_apps_own: bool = False) -> None:
         super().__init__(engine, is_apps_own=is_apps_own)
         self._path = Path(engine.url.database or "")
-        self._waiting: dict[object, Asked] = {}  # the requests of this process that wait for the writer
+        self._waiting: dict[ReferenceType[_Waiter], Asked] = {}  # the requests of this process that wait for the writer
         start_afresh_in_child(self)
 
     def start_afresh(self) -> None:
@@ -321,12 +326,14 @@ class SqliteStore(SqlStore):
 
     @contextmanager
     def _counted_as_waiting(self, asked: Asked) -> Iterator[None]:
-        waiter = object()
-        self._waiting[waiter] = asked  # without a lock: one that an exception leaves held would stop everybody
+        # Without a lock, and weakly: what a signal leaves held, or counted, would stop everybody who sends this key.
+        waiting, waiter = self._waiting, _Waiter()
+        place = ref(waiter, lambda gone: waiting.pop(gone, None))
         try:
+            waiting[place] = asked
             yield
         finally:
-            self._waiting.pop(waiter, None)
+            waiting.pop(place, None)
 
     def _begin(self, connection: sqlite3.Connection, within: bool) -> bool:
         """Take the writer's lock, in the transaction that is open if it can still write; say whether it is another."""
