@@ -17,13 +17,16 @@ export UV_SYSTEM_CERTS ?= true
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help test lowest matrix ecosystem lint format coverage bench docs pictures demo proof chaos failover release clean
+.PHONY: help test soak lowest matrix ecosystem lint format coverage bench docs pictures demo proof chaos failover release clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-test: $(READY) ## run all tests, on real databases too
-	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
+test: $(READY) ## run the tests, on real databases too; every promise is covered once
+	$(BIN)/python -m pytest -n 2 --dist loadfile --tier quick $(ARGS)
+
+soak: $(READY) ## run the rest: every planted bug, the other database, long searches; TEST_LONG=1 tries every line and cut
+	$(BIN)/python -m pytest -n 2 --dist loadfile --tier soak $(ARGS)
 
 lint: $(READY) ## check style, spelling, types and import contracts; show the ten longest modules
 	$(BIN)/ruff check
@@ -38,13 +41,13 @@ format: $(READY) ## fix and format the code with ruff
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-coverage: $(READY) ## run all tests and report uncovered branches of the package
+coverage: $(READY) ## run all tests of both tiers and report uncovered branches of the package
 	$(BIN)/python -m pytest -n 2 --dist loadfile --cov --cov-report=term $(ARGS)
 
 lowest: $(READY) ## run the tests of sessions and stores on the oldest supported SQLAlchemy
 	$(BIN)/uv venv --quiet --clear --python $(BIN)/python .venv/lowest
 	$(BIN)/uv pip install --quiet --python .venv/lowest/bin/python --editable . --group test "SQLAlchemy==2.0.30" "Flask-SQLAlchemy==3.1.*"
-	.venv/lowest/bin/python -m pytest -n 2 --dist loadfile tests/stores tests/transaction/test_gallery.py tests/transaction/test_session.py tests/transaction/test_leftovers.py tests/transaction/test_plain_sqlalchemy.py $(ARGS)
+	.venv/lowest/bin/python -m pytest -n 2 --dist loadfile --tier quick tests/stores tests/transaction/test_gallery.py tests/transaction/test_session.py tests/transaction/test_leftovers.py tests/transaction/test_plain_sqlalchemy.py $(ARGS)
 
 matrix: $(READY) ## run the quick tests on every supported Python that is installed
 	@$(BIN)/python -m tests.matrix $(ARGS)

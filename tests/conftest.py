@@ -1,6 +1,7 @@
 """What every test gets: the workshop's plugins, Hypothesis profiles, a check for left threads, and `store_url`.
 And what all of them get: an order in which two workers are done at the same time."""
 
+import json
 import os
 import sqlite3
 import sys
@@ -10,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -20,6 +22,7 @@ from sqlalchemy.pool import ConnectionPoolEntry, Pool, QueuePool
 pytest.register_assert_rewrite("flask_idempotency.testing", "tests.stores.machine", "tests.stores.worlds")
 
 pytest_plugins = [
+    "tests.tiers",
     "tests.fixtures.processes",
     "tests.fixtures.postgres",
     "tests.fixtures.proxy",
@@ -31,35 +34,17 @@ _SLOW = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("dev", max_examples=50, stateful_step_count=30, **_SLOW)
 settings.register_profile("ci", max_examples=200, stateful_step_count=50, print_blob=True, **_SLOW)
 settings.register_profile("nightly", settings.get_profile("ci"), max_examples=5000)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "dev"))
 
-# Files that take half a minute or more, the slowest first: by the number of their tests they would come last.
-SLOWEST = (
-    "tests/loadtests/test_mutants.py",
-    "tests/stores/test_state_machine.py",
-    "tests/stores/test_mutants_at_random.py",
-    "tests/loadtests/test_failover.py",
-    "tests/loadtests/test_chaos.py",
-    "tests/loadtests/test_proof.py",
-    "tests/transaction/test_crash_at_every_line.py",
-    "tests/transaction/test_wire_cuts.py",
-    "tests/phases/test_zombies.py",
-    "tests/phases/test_killed_workers.py",
-    "tests/phases/test_doubt.py",
-    "tests/phases/test_gateway_down.py",
-    "tests/phases/test_gateway_faults.py",
-    "tests/phases/test_wire_cuts.py",
-    "tests/phases/test_crash_at_every_line.py",
-    "tests/transaction/test_kills.py",
-    "tests/guards/test_renewal.py",
-    "tests/guards/test_killed_workers.py",
-    "tests/guards/test_paused_workers.py",
-)
+# What each file takes, in seconds, as `make test ARGS=--durations-to=tests/durations.json` has written it down.
+DURATIONS = Path(__file__).parent / "durations.json"
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Have workers take files in our order, and compile what they import once, though nothing is to be written."""
     config.option.loadscopereorder = False
+    is_quick = config.getoption("--tier") == "quick"
+    searches = "dev" if is_quick or not os.environ.get("CI") else "ci"
+    settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or searches)
     cache: pytest.Cache | None = getattr(config, "cache", None)
     if sys.dont_write_bytecode and cache is not None and "PYTHONPYCACHEPREFIX" not in os.environ:
         # Hundreds of servers import the same. Beside the sources is no place for it; in pytest's cache there is.
@@ -70,11 +55,30 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Where several workers take a file each, begin with the slowest, and go on with those of the most tests."""
-    if not hasattr(config, "workerinput"):
+    if hasattr(config, "workerinput"):
+        counted = Counter(item.location[0] for item in items)
+        taken: dict[str, float] = json.loads(DURATIONS.read_text("utf-8"))
+        items.sort(key=lambda item: (-taken.get(item.location[0], 0), -counted[item.location[0]], item.location[0]))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--durations-to", type=Path, help="write what each file took into this file, as JSON")
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Write down what each file took, if that is wanted; of files that did not run, what was known stays."""
+    place: Path | None = config.getoption("--durations-to")
+    if place is None:
         return
-    counted = Counter(item.location[0] for item in items)
-    ranks = {path: (rank, 0) for rank, path in enumerate(SLOWEST)}
-    items.sort(key=lambda item: ranks.get(item.location[0], (len(SLOWEST), -counted[item.location[0]])))
+    taken: Counter[str] = Counter()
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport):
+                taken[report.location[0]] += report.duration  # type: ignore[assignment]  # a Counter counts floats, too
+    known = json.loads(place.read_text("utf-8")) if place.exists() else {}
+    found = known | {path: round(seconds) for path, seconds in taken.items()}
+    lines = {path: seconds for path, seconds in sorted(found.items()) if seconds >= 5 and Path(path).exists()}
+    place.write_text(json.dumps(lines, indent=2) + "\n", "utf-8")
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)])

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 UV = ROOT / ".venv" / "bin" / "uv"
 PREFIX = "Programming Language :: Python :: 3."
 
-# A few of each kind: three minutes for each Python on two cores. `make test` runs everything, on one.
+# A few of each kind: a minute or two for each Python on two cores. `make test` and `make soak` run everything, on one.
 QUICK = (
     "tests/core",
     "tests/extension",
@@ -62,7 +62,7 @@ def run_on(version: str, python: str, arguments: Sequence[str]) -> bool:
     steps: list[list[str]] = [
         [str(UV), "venv", "--quiet", "--clear", "--python", python, str(folder)],
         [str(UV), "pip", "install", "--quiet", "--python", str(inside), "--editable", str(ROOT), "--group", "test"],
-        [str(inside), "-m", "pytest", "-n", "2", "--dist", "loadfile", *QUICK, *arguments],
+        [str(inside), "-m", "pytest", "-n", "2", "--dist", "loadfile", "--tier", "quick", *QUICK, *arguments],
     ]
     return all(subprocess.run(step, cwd=ROOT).returncode == 0 for step in steps)
 

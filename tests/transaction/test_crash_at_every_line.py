@@ -9,10 +9,11 @@ import pytest
 from tests.apps import orders
 from tests.apps.trials import Trial, sample, untraced
 from tests.fixtures.lines import PACKAGE, die_at
+from tests.tiers import is_quick
 from tests.transaction.faults import ONE, Books, is_replay, make_tables, opened
 
 VIEW = orders.__file__
-EVERY = 10  # on PostgreSQL a position costs a new connection or three
+EVERY = 40 if is_quick() else 10  # on PostgreSQL a position costs a new connection or three
 LEAST = 200  # lines of one request; fewer would mean that the tracer is blind
 
 

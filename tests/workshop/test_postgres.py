@@ -47,8 +47,8 @@ def test_what_one_test_leaves_the_next_does_not_find(postgres):
     postgres.drop_database(name)
 
 
-def test_the_server_keeps_its_promises_to_disk(postgres_url: str):
-    with psycopg.connect(plain(postgres_url)) as connection:
+def test_a_server_that_may_be_killed_keeps_its_promises_to_disk(own_postgres: PostgresServer):
+    with psycopg.connect(own_postgres.url(driver="postgresql")) as connection:
         fsync = connection.execute("SHOW fsync").fetchone()
 
     assert fsync == ("on",)

@@ -1,0 +1,109 @@
+"""Two tiers of tests. `make test` runs the first in minutes, and covers every promise once; `make soak` runs the rest.
+
+A new test belongs to the first tier unless it is named here. What belongs to neither alone, random searches and faults
+at sampled positions, runs in both: a little in the first, as much as there is time for in the second.
+A pytest plugin; `--tier quick | soak | all`, and all is the default.
+"""
+
+import os
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+# Why each can wait: the first tier shows the same promise in a smaller way, or somebody's tools are tested, not ours.
+SOAK: Final = {
+    "tests/demo_shop/test_browser_lab.py": "every switch of the lab; test_browser.py clicks through a purchase",
+    "tests/demo_shop/test_browser_plain.py": "a purchase without JavaScript; test_rooms.py posts the same forms",
+    "tests/demo_shop/test_launcher.py": "how the demo is started and stopped",
+    "tests/demo_shop/test_browser_moments.py": "how pages look in the middle of something",
+    "tests/demo_shop/test_browser_trouble.py": "every kind of trouble, in a browser; test_rooms.py has it without one",
+    "tests/demo_shop/test_launcher_real.py": "the same, with real processes",
+    "tests/guards/test_clocks.py": "worker clocks an hour off; the contract shows that the database's counts",
+    "tests/guards/test_database_dies.py": "a killed database under load; stores/test_postgres_faults.py kills one too",
+    "tests/guards/test_server_stops.py": "graceful stops and reloads of gunicorn",
+    "tests/guards/test_store_faults.py": "a store that dies under gunicorn; http/ and stores/ have the faults",
+    "tests/guards/test_sqlite_faults.py": "a locked and a full file, under gunicorn",
+    "tests/loadtests/test_chaos.py": "`make chaos` is the same, for longer",
+    "tests/loadtests/test_mutants.py": "every planted bug is convicted",
+    "tests/loadtests/test_proof.py": "`make proof` is the same, for longer; and the shop without protection is guilty",
+    "tests/loadtests/test_stage.py": "the stage of the load tests",
+    "tests/loadtests/test_users_page.py": "clients in several processes",
+    "tests/loadtests/test_users_recipe.py": "the recipe for endpoints of one's own",
+    "tests/loadtests/test_users_run.py": "a run from its start to its verdict",
+    "tests/loadtests/test_users_shop.py": "the clients of the shop",
+    "tests/model/test_protocol.py": "every state of the protocol's model",
+    "tests/phases/test_gateway.py": "the payment gateway that other tests use",
+    "tests/phases/test_gateway_down.py": "an outage of minutes with eager clients",
+    "tests/stores/test_mutants.py": "every weakened store is found by the contract",
+    "tests/stores/test_mutants_at_random.py": "and by the state machine",
+    "tests/transaction/test_database_killed.py": "a killed database under load; test_kills.py kills workers",
+    "tests/workshop": "the test tools themselves",
+}
+
+# What one database shows over HTTP, or with real processes, the other shows in the second tier.
+SECOND_DATABASE: Final = {
+    "tests/demo_shop": "postgresql",
+    "tests/extension": "postgresql",
+    "tests/guards": "sqlite",
+    "tests/http": "postgresql",
+    "tests/peers": "postgresql",
+    "tests/phases/test_at_most_once.py": "sqlite",
+    "tests/phases/test_deploys.py": "sqlite",
+    "tests/phases/test_gateway_faults.py": "sqlite",
+    "tests/phases/test_killed_workers.py": "sqlite",
+    "tests/phases/test_zombies.py": "sqlite",
+}
+
+# Random searches, and faults at sampled positions: more of them in the second tier.
+DEEPER_IN_SOAK: Final = (
+    "tests/core",
+    "tests/http/test_fuzz.py",
+    "tests/stores/test_state_machine.py",
+    "tests/transaction/test_crash_at_every_line.py",
+    "tests/transaction/test_random_sessions.py",
+)
+
+VARIABLE = "TEST_TIER"  # set by the option: modules ask for it while they are imported
+
+
+def is_quick() -> bool:
+    """Say whether only the first tier runs, which has little time for each search."""
+    return os.environ.get(VARIABLE) == "quick"
+
+
+def is_in(path: str, rooms: "tuple[str, ...] | dict[str, str]") -> str | None:
+    """Give the entry that names a file or the folder it is in."""
+    return next((room for room in rooms if path == room or path.startswith(f"{room}/")), None)
+
+
+def tiers_of(path: str, parameters: str) -> set[str]:
+    """Name the tiers of a test, by its file and by the id of its parameters."""
+    second = SECOND_DATABASE.get(is_in(path, SECOND_DATABASE) or "")
+    if is_in(path, SOAK) or (second is not None and second in parameters):
+        return {"soak"}
+    return {"quick", "soak"} if is_in(path, DEEPER_IN_SOAK) else {"quick"}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--tier", choices=["quick", "soak", "all"], default="all", help="which tests to run; default all")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    os.environ[VARIABLE] = config.getoption("--tier")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what belongs to the other tier."""
+    tier = config.getoption("--tier")
+    if tier == "all":
+        return
+    kept, left = [], []
+    for item in items:
+        parameters = getattr(getattr(item, "callspec", None), "id", "")
+        is_ours = tier in tiers_of(item.location[0], parameters)
+        (kept if is_ours else left).append(item)
+    items[:] = kept
+    config.hook.pytest_deselected(items=left)
