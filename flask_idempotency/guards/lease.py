@@ -311,12 +311,11 @@ class LeaseAttempt:
         state, known = self.state, reference_of(self.claim.id)
         if self._is_lost or self._is_quarantined:
             raise ClaimLost
+        self._refuse_to_repeat()
         if self.undecided is not None:
             log.error("effect_undecided: %s of %s has no answer yet, so the view's is not kept", self.undecided, known)
             self.release()
             raise OutcomeUnknown(retry_after=1)
-        if self._names and self._committed_at is not None:
-            self._give_to_person(COMMITTED_OUTSIDE.format(where=self._committed_at))
         if self._failed is not None and self.done is not None:
             self._refuse_to_keep(*self._failed, self.done, answer.status)
         if self.went_on():
@@ -346,6 +345,14 @@ class LeaseAttempt:
         kept = not isinstance(answer, NotKept)
         signals.tell(signals.completed, reference=known, status=answer.status, body_kept=kept)
 
+    def _refuse_to_repeat(self) -> None:
+        """Quarantine a run with steps that has committed something outside of them: a retry would commit it again.
+
+        Without steps every attempt that follows a failure starts over; nothing else is promised there.
+        """
+        if self._committed_at is not None and (self._names or self.has_begun):
+            self._give_to_person(COMMITTED_OUTSIDE.format(where=self._committed_at))
+
     def _refuse_to_keep(self, what: str, error: BaseException, done: str, status: int) -> NoReturn:
         """Keep no answer that was made of a failure behind an effect that is done: the client would be told for good
         that something was refused which has been paid for, perhaps. Raises what takes its place.
@@ -373,8 +380,11 @@ class LeaseAttempt:
     def release(self, *, commits: bool = False) -> None:  # what was committed stays in any case
         """End the lease of a run that leaves nothing to keep; the next attempt runs at once, or goes on.
 
-        Raises ClaimLost if somebody took over meanwhile: the client is answered like any duplicate.
+        Raises ClaimLost if somebody took over meanwhile, or if the record is left to a person because the next attempt
+        would repeat a commit: the client is answered like any duplicate.
         """
+        if not (self._is_lost or self._is_quarantined):
+            self._refuse_to_repeat()
         claim, known = self.claim, reference_of(self.claim.id)
         self.state.housekeeper.forget(claim)
         try:
