@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from dataclasses import replace
 from functools import cached_property
 from time import monotonic
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import TYPE_CHECKING, NoReturn
 
 from flask import request
 
@@ -34,8 +34,9 @@ from flask_idempotency.errors import (
 from flask_idempotency.http.reading import Reading
 from flask_idempotency.http.resuming import pack_request
 from flask_idempotency.policy import Policy
+from flask_idempotency.sessions.outside_work import OutsideWork
 from flask_idempotency.state import State
-from flask_idempotency.stores import Store, TransactionalStore
+from flask_idempotency.stores import Store
 
 if TYPE_CHECKING:
     from flask_idempotency.sessions.joined import JoinedTransaction
@@ -111,29 +112,17 @@ class LeaseAttempt:
     def __init__(self, state: State, policy: Policy, claim: Claim) -> None:
         self.state, self.policy, self.claim = state, policy, claim
         self.work: JoinedTransaction | None = None  # the phase that is being carried out
+        database = state.given_database
+        self.outside = None if database is None else OutsideWork(database, state.store)
         self.answered: Checkpoint | None = None  # the effect whose answer goes down with the next phase
         self.undecided: str | None = None  # the effect of which nobody knows whether it happened
         self.done: str | None = None  # the last effect that is done: no failure behind it is final
         self.mistake: IdempotencyError | None = None  # what the last call did that it must not do
-        self._committed_at: str | None = None  # where the view has committed outside of a phase
         self._names: list[str] = []  # of the phases and effects that the view has come to
         self._busy: str | None = None  # the one that it is in
         self._failed: tuple[str, BaseException] | None = None  # the one that has raised; nothing comes behind it
         self._is_lost = self._is_quarantined = False
-        self._leaves_lease = self._has_ended = False
-
-    def note_commit(self, dialect: object, driver: Any, where: Callable[[], str], *, has_changed: bool) -> None:
-        """Remember that the view commits something outside of a phase; a hook behind it may.
-
-        Nor is it the view's if it comes from a listener behind the COMMIT of a phase, which is not run again.
-        """
-        database = self.state.given_database
-        if self._has_ended or self._committed_at is not None or self.work is not None:
-            return
-        if database is None or database.engine.dialect is not dialect:
-            return  # it is another app's
-        if has_changed or cast(TransactionalStore, self.state.store).has_written(driver):
-            self._committed_at = where()
+        self._leaves_lease = False
 
     @property
     def has_committed(self) -> bool:
@@ -142,11 +131,12 @@ class LeaseAttempt:
 
     def note_return(self) -> None:
         """Know that what is committed from here on is not the view's."""
-        self._has_ended = True
+        if self.outside is not None:
+            self.outside.end()
 
     def note_end(self) -> None:
         """Likewise, for a view that nobody has seen return."""
-        self._has_ended = True
+        self.note_return()
 
     def stands(self) -> bool:
         """Say yes: nothing that was committed can be taken back."""
@@ -155,10 +145,8 @@ class LeaseAttempt:
     def begin(self) -> None:
         """Renew the lease from now on, and see to it that a resumable request is stored. Raises RequestRefused."""
         self.state.housekeeper.watch(self.claim, self.policy.lease)
-        if self.state.given_database is not None:
-            from flask_idempotency.sessions.outside_commits import watch  # brings SQLAlchemy, which only db= needs
-
-            watch(self.state.given_database.engine.dialect)
+        if self.outside is not None:
+            self.outside.watch()
         if self.policy.resumable and self.claim.point is None:
             self._store_request()
         known = reference_of(self.claim.id)
@@ -192,8 +180,8 @@ class LeaseAttempt:
         check_name(name)
         if self._failed is not None:
             self._refuse_to_go_on(*self._failed)
-        if self._committed_at is not None:
-            mistake = COMMITTED_OUTSIDE.format(where=self._committed_at)
+        if (where := self._committed_at()) is not None:
+            mistake = COMMITTED_OUTSIDE.format(where=where)
             self.quarantine(mistake)  # or every retry would commit it again, and be refused again
             raise IdempotencyError(mistake)
         if self._busy is not None:
@@ -206,6 +194,10 @@ class LeaseAttempt:
             self._stop(f"{kind} {name!r} came where {found.kind} {found.name!r} was recorded")
         self._names.append(name)
         return found
+
+    def _committed_at(self) -> str | None:
+        """Name the place where the view has committed something outside of a phase, if it has."""
+        return None if self.outside is None else self.outside.find_commit()
 
     @property
     def has_begun(self) -> bool:
@@ -350,8 +342,8 @@ class LeaseAttempt:
 
         Without steps every attempt that follows a failure starts over; nothing else is promised there.
         """
-        if self._committed_at is not None and (self._names or self.has_begun):
-            self._give_to_person(COMMITTED_OUTSIDE.format(where=self._committed_at))
+        if (self._names or self.has_begun) and (where := self._committed_at()) is not None:
+            self._give_to_person(COMMITTED_OUTSIDE.format(where=where))
 
     def _refuse_to_keep(self, what: str, error: BaseException, done: str, status: int) -> NoReturn:
         """Keep no answer that was made of a failure behind an effect that is done: the client would be told for good

@@ -28,6 +28,7 @@ from flask_idempotency.sessions.joined import (
     open_sessions,
     take_connection,
 )
+from flask_idempotency.sessions.outside_commits import forget
 from flask_idempotency.state import State
 from flask_idempotency.stores import TransactionalStore
 from flask_idempotency.stores.database import TRIES, ConnectionLost, ThrownBack, WrittenBefore
@@ -68,6 +69,7 @@ def _opened(held: LeaseAttempt, made: Checkpoint) -> Iterator["PhaseTransaction"
     database, store = held.state.database, cast(TransactionalStore, held.state.store)
     session = _session_that_reads(held.state)
     connection, pooled = take_connection(database, session)
+    forget(pooled)
     try:
         store.fence(
             pooled.driver_connection,

@@ -7,7 +7,7 @@ withheld: what it commits is kept by a savepoint, what it rolls back goes back t
 import logging
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, cast
+from typing import cast
 
 from flask import request
 from sqlalchemy import Connection
@@ -182,8 +182,9 @@ class TransactionAttempt(JoinedTransaction):
         """The attempt is its own work."""
         return self
 
-    def note_commit(self, dialect: object, driver: Any, where: Callable[[], str], *, has_changed: bool) -> None:
-        """Do nothing: what is committed elsewhere is not ours to judge."""
+    @property
+    def outside(self) -> None:
+        """Nothing: what is committed elsewhere is not ours to judge."""
 
     @property
     def has_committed(self) -> bool:

@@ -54,10 +54,9 @@ class Attempt(Protocol):
     def work(self) -> object:
         """The transaction that the app's sessions take part in now, if there is one."""
 
-    def note_commit(self, dialect: object, driver: Any, where: Callable[[], str], *, has_changed: bool) -> None:
-        """Hear of a commit that is about to be made outside of our transaction: of which database, and where in the
-        app's code. Without *has_changed* it may have changed something or not.
-        """
+    @property
+    def outside(self) -> object:
+        """What the view does to the app's database outside of our transactions, if that is ours to judge."""
 
     def note_return(self) -> None:
         """Know that the view has returned: what decorators and error handlers do behind it is not its own."""

@@ -22,6 +22,11 @@ def connection_on(pool: Pool, session: Session) -> Connection:
     return session.connection()
 
 
+def connections_of(session: Session) -> set[Connection]:
+    """Give the connections that a session has."""
+    return {entry[0] for entry in _entries(session).values()}
+
+
 def has_other_binds(pool: Pool, session: Session) -> bool:
     """Say whether a session's transaction has a connection of another pool."""
     return any(entry[0].engine.pool is not pool for entry in _entries(session).values())

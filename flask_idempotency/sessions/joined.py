@@ -26,6 +26,7 @@ from flask_idempotency.sessions.lending import (
     is_lending,
     watch_pool,
 )
+from flask_idempotency.sessions.outside_commits import forget
 from flask_idempotency.sessions.shared import (
     Intent,
     SessionConnection,
@@ -296,8 +297,7 @@ def has_written_here(database: Database, store: TransactionalStore, session: Ses
     pool = database.engine.pool
     if not has_other_binds(pool, session):
         return has_written(database, store, session)
-    driver = connection_on(pool, session).connection.driver_connection
-    if session.in_nested_transaction() or has_changes(session) or store.roll_back(driver):
+    if session.in_nested_transaction() or has_changes(session) or _roll_back(store, connection_on(pool, session)):
         session.rollback()
         return True
     end_on(pool, session)
@@ -306,15 +306,21 @@ def has_written_here(database: Database, store: TransactionalStore, session: Ses
 
 def has_written(database: Database, store: TransactionalStore, session: Session) -> bool:
     """End what a session has begun before us; say whether it had done more than read, which is undone."""
-    connection = connection_on(database.engine.pool, session).connection.driver_connection
+    connection = connection_on(database.engine.pool, session)
     is_changed = has_changes(session)
     while (nested := session.get_nested_transaction()) is not None:
         nested.rollback()  # while its savepoint is still there
-    if store.roll_back(connection) or is_changed:
+    if _roll_back(store, connection) or is_changed:
         session.rollback()
         return True
     end_reading(session)
     return False
+
+
+def _roll_back(store: TransactionalStore, connection: Connection) -> bool:
+    """Roll back below SQLAlchemy; say whether something was written."""
+    forget(connection.connection)
+    return store.roll_back(connection.connection.driver_connection)
 
 
 def end_reading(session: Session, *, is_broken: bool = False) -> None:

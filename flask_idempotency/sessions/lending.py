@@ -16,6 +16,7 @@ from sqlalchemy.pool import Pool, PoolProxiedConnection
 
 from flask_idempotency.errors import IdempotencyError
 from flask_idempotency.http import exchange
+from flask_idempotency.sessions.outside_commits import watched
 from flask_idempotency.sessions.shared import SessionConnection, SharedTransaction
 
 OWN_LEVEL = (
@@ -116,7 +117,7 @@ def _lending(pool_class: type[Pool]) -> type[Pool]:
             return cast(PoolProxiedConnection, LentConnection(work))
         if work is None and _OPEN:
             _warn_of_thread(self)
-        return pool_class.connect(self)
+        return watched(pool_class.connect(self))
 
     return type(pool_class.__name__, (pool_class,), {"connect": connect, _MARK: True})
 

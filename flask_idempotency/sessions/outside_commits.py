@@ -1,83 +1,268 @@
-"""Notices what a view commits on the app's database outside of any transaction of ours."""
+"""Notices what a view changes and commits on the app's database outside of any transaction of ours.
 
+Through SQLAlchemy, or through a connection of its pool. What the driver commits by itself is found out afterwards: rows
+were changed, and no transaction is open any more.
+"""
+
+import re
 import sys
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakSet
 
 from flask import has_request_context, request
-from sqlalchemy import Dialect
-from sqlalchemy.pool import _ConnectionFairy
+from sqlalchemy import Connection, Dialect
+from sqlalchemy.pool import PoolProxiedConnection, _ConnectionFairy
 
 from flask_idempotency.http import exchange
-from flask_idempotency.sessions.shared import is_in_autocommit
+from flask_idempotency.sessions.binds import connections_of
+from flask_idempotency.sessions.outside_work import OutsideWork
+
+if TYPE_CHECKING:
+    from flask_idempotency.sessions.database import Database
 
 _PASSED_OVER = ("sqlalchemy", "flask_sqlalchemy", "flask_idempotency", "contextlib")
-_CHANGED = "idempotency_changed"  # among what a pooled connection is known for: it has changed rows since it began
+_UNSETTLED = "idempotency_unsettled"  # in a pooled connection's info: what was done since its last commit or rollback
+_BY_DRIVER = "through the driver's own connection"
 _EXECUTE = ("do_execute", "do_executemany", "do_execute_no_params")
+_QUERY = re.compile(r"\s*(SELECT|SHOW|VALUES|TABLE|EXPLAIN)\b", re.IGNORECASE)
+_COMMIT = re.compile(r"\s*(COMMIT|END)\b", re.IGNORECASE)
+_ROLLBACK = re.compile(r"\s*(ROLLBACK|ABORT)\b(?!.*\bTO\b)", re.IGNORECASE | re.DOTALL)
 _WATCHED: WeakSet[Dialect] = WeakSet()
 
 
-def watch(dialect: Dialect) -> None:
-    """Tell the current request's run, from now on, of every commit on the engine that has this dialect.
+@dataclass(slots=True)
+class Unsettled:
+    """What the view has done on a connection since its last commit or rollback, other than reading."""
 
-    Its methods are wrapped: listeners of an engine would make each of its connections a good deal slower. Only a
-    connection of the pool is heard of: where a session takes part in our work its commit is withheld.
+    has_changed: bool = False  # rows, for certain
+    has_undone: bool = False  # something, by a savepoint: the database counts it as written all the same
+    savepoints: dict[str, bool] = field(default_factory=dict)  # whether rows had been changed before each
+
+
+class WatchedConnection(_ConnectionFairy):
+    """A connection of the pool that tells of commits, whoever makes them: SQLAlchemy, or the app itself."""
+
+    __slots__ = ()
+
+    def cursor(self, *args: Any, **options: Any) -> Any:
+        """Give a cursor. The app's own, which SQLAlchemy does not see, is watched too."""
+        if _UNSETTLED in self.info:
+            _look_at(self)
+        cursor = self.dbapi_connection.cursor(*args, **options)
+        if _is_passed_over(sys._getframe(1)) or _outside_work(self) is None:
+            return cursor
+        return _WatchedCursor(cursor, self)
+
+    def execute(self, *args: Any, **options: Any) -> Any:
+        """Execute on a cursor of its own, as the drivers do that have this shortcut."""
+        return _WatchedCursor(self.cursor(), self).execute(*args, **options)
+
+    def commit(self) -> None:
+        """Commit, and tell of it if something was written."""
+        _note_commit(self)
+        forget(self)
+        self.dbapi_connection.commit()
+
+    def rollback(self) -> None:
+        """Roll back; so does the pool, when it gets a connection back."""
+        if _UNSETTLED in self.info:
+            _look_at(self)
+            forget(self)
+        self.dbapi_connection.rollback()
+
+
+def watched(pooled: PoolProxiedConnection) -> PoolProxiedConnection:
+    """Have a connection that leaves its pool tell of commits."""
+    if type(pooled) is _ConnectionFairy:
+        pooled.__class__ = WatchedConnection
+        pooled.info.pop(_UNSETTLED, None)  # of a pool that does not roll back what it gets back
+    return pooled
+
+
+def watch(dialect: Dialect) -> None:
+    """Notice from now on what statements change on the engine that has this dialect.
+
+    Its methods are wrapped: listeners of an engine would make each of its connections a good deal slower.
     """
     if dialect in _WATCHED:
         return
     _WATCHED.add(dialect)
     for name in _EXECUTE:
-        setattr(dialect, name, _noting_changes(dialect, getattr(dialect, name)))
-    commit, roll_back = dialect.do_commit, dialect.do_rollback
+        setattr(dialect, name, _noticing_changes(getattr(dialect, name)))
+    set_savepoint, roll_back_to = dialect.do_savepoint, dialect.do_rollback_to_savepoint
 
-    def tell_and_commit(pooled: Any) -> None:
-        if isinstance(pooled, _ConnectionFairy):
-            _tell(dialect, pooled, has_changed=pooled.info.pop(_CHANGED, False))
-        commit(pooled)
+    def note_and_set(connection: Connection, name: str) -> None:
+        set_savepoint(connection, name)
+        if (unsettled := _unsettled_on(connection._dbapi_connection)) is not None:
+            unsettled.savepoints[name] = unsettled.has_changed
 
-    def forget_and_roll_back(pooled: Any) -> None:
-        if isinstance(pooled, _ConnectionFairy):
-            pooled.info.pop(_CHANGED, None)
-        roll_back(pooled)
+    def roll_back_and_note(connection: Connection, name: str) -> None:
+        roll_back_to(connection, name)
+        if (unsettled := _unsettled_on(connection._dbapi_connection)) is not None:
+            unsettled.has_changed = unsettled.savepoints.get(name, False)
+            unsettled.has_undone = True
 
-    vars(dialect).update(do_commit=tell_and_commit, do_rollback=forget_and_roll_back)
+    vars(dialect).update(do_savepoint=note_and_set, do_rollback_to_savepoint=roll_back_and_note)
 
 
-def _noting_changes(dialect: Dialect, execute: Callable[..., None]) -> Callable[..., None]:
+def look(database: "Database", outside: OutsideWork) -> None:
+    """Find out whether a session's transaction was committed under it."""
+    from flask_idempotency.sessions.joined import open_sessions  # which knows of us
+
+    for session in open_sessions(database):
+        for connection in connections_of(session):
+            _look_at(connection._dbapi_connection, outside)
+
+
+def forget(pooled: Any) -> None:
+    """Forget what was done on a connection: we are about to roll it back ourselves, below SQLAlchemy."""
+    if isinstance(pooled, WatchedConnection):
+        pooled.info.pop(_UNSETTLED, None)
+
+
+# -- statements ------------------------------------------------------------------------------------------------------
+
+
+def _noticing_changes(execute: Callable[..., None]) -> Callable[..., None]:
     """Note the rows that statements change: to ask the database before every commit would take a round trip."""
 
-    def run(cursor: Any, *args: Any) -> None:
-        execute(cursor, *args)
+    def run(cursor: Any, statement: str, *args: Any) -> None:
         context = args[-1]
-        if context is None or cursor.rowcount <= 0 or not _is_change(context, cursor):
-            return
-        connection = context.root_connection
-        pooled = connection._dbapi_connection
-        if not isinstance(pooled, _ConnectionFairy):
-            return
-        pooled.info[_CHANGED] = True
-        if is_in_autocommit(connection):
-            _tell(dialect, pooled, has_changed=True)
+        pooled = None if context is None else context.root_connection._dbapi_connection
+        if not isinstance(pooled, WatchedConnection):
+            execute(cursor, statement, *args)
+        elif context.is_text:
+            _run_text(pooled, cursor, statement, lambda: execute(cursor, statement, *args))
+        elif context.isinsert or context.isupdate or context.isdelete or context.isddl:
+            _run(pooled, cursor, lambda: execute(cursor, statement, *args))
+        else:
+            execute(cursor, statement, *args)
 
     return run
 
 
-def _is_change(context: Any, cursor: Any) -> bool:
-    if context.is_text:
-        return cursor.description is None  # it has rows, and gives none
-    return bool(context.isinsert or context.isupdate or context.isdelete)
+class _WatchedCursor:
+    """The driver's cursor, for the app's own statements."""
+
+    def __init__(self, cursor: Any, pooled: WatchedConnection) -> None:
+        self._cursor, self._pooled = cursor, pooled
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cursor, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in ("_cursor", "_pooled"):
+            super().__setattr__(name, value)
+        else:
+            setattr(self._cursor, name, value)
+
+    def __iter__(self) -> Any:
+        return iter(self._cursor)
+
+    def __enter__(self) -> "_WatchedCursor":
+        self._cursor.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> Any:
+        return self._cursor.__exit__(*error)
+
+    def execute(self, statement: Any, *args: Any, **options: Any) -> Any:
+        """Execute as ever, and note what it changes."""
+        return self._run(statement, lambda: self._cursor.execute(statement, *args, **options))
+
+    def executemany(self, statement: Any, *args: Any, **options: Any) -> Any:
+        """Likewise."""
+        return self._run(statement, lambda: self._cursor.executemany(statement, *args, **options))
+
+    def _run(self, statement: Any, execute: Callable[[], Any]) -> Any:
+        given = _run_text(self._pooled, self._cursor, statement, execute)
+        return self if given is self._cursor else given
 
 
-def _tell(dialect: Dialect, pooled: Any, *, has_changed: bool) -> None:
+def _run_text(pooled: WatchedConnection, cursor: Any, statement: Any, execute: Callable[[], Any]) -> Any:
+    """Execute what the app has written itself, and may have written to commit."""
+    words = statement if isinstance(statement, str) else ""
+    if _QUERY.match(words):
+        return execute()
+    if _COMMIT.match(words):
+        _note_commit(pooled)
+    elif not _ROLLBACK.match(words):
+        return _run(pooled, cursor, execute, gives_rows=lambda: cursor.description is not None)
+    given = execute()
+    forget(pooled)
+    return given
+
+
+def _run(
+    pooled: WatchedConnection, cursor: Any, execute: Callable[[], Any], gives_rows: Callable[[], bool] = lambda: False
+) -> Any:
+    """Execute a statement that may change something. One that gives rows may only have read them."""
+    outside = _outside_work(pooled)
+    if outside is None:
+        return execute()
+    unsettled: Unsettled = pooled.info.setdefault(_UNSETTLED, Unsettled())
+    given = execute()
+    if cursor.rowcount > 0 and not gives_rows():
+        unsettled.has_changed = True
+        _look_at(pooled, outside, _caller)  # in AUTOCOMMIT mode it is committed
+    return given
+
+
+# -- commits ---------------------------------------------------------------------------------------------------------
+
+
+def _note_commit(pooled: WatchedConnection) -> None:
+    """Tell of what is about to be committed, if something was written."""
+    outside, unsettled = _outside_work(pooled), _unsettled_on(pooled)
+    if outside is None or outside.has_ended or outside.committed_at is not None:
+        return
+    if unsettled is not None and (unsettled.has_changed or unsettled.has_undone):
+        has_written = unsettled.has_changed
+    else:
+        has_written = outside.has_written(pooled.driver_connection)
+    if has_written:
+        outside.note_commit(_caller)
+
+
+def _look_at(pooled: Any, outside: OutsideWork | None = None, where: Callable[[], str] = lambda: _BY_DRIVER) -> None:
+    """Tell of a commit that has happened: rows were changed, and no transaction is open any more."""
+    unsettled = _unsettled_on(pooled)
+    outside = outside or _outside_work(pooled)
+    if unsettled is None or not unsettled.has_changed or outside is None:
+        return
+    if not outside.has_begun(pooled.driver_connection):
+        forget(pooled)
+        outside.note_commit(where)
+
+
+def _unsettled_on(pooled: Any) -> Unsettled | None:
+    return cast(Unsettled | None, pooled.info.get(_UNSETTLED)) if isinstance(pooled, WatchedConnection) else None
+
+
+def _outside_work(pooled: WatchedConnection) -> OutsideWork | None:
+    """Give what is known of the current request's run, if it is under the lease guard and on this database.
+
+    A listener behind the COMMIT of a phase is no part of the view: it is not run again.
+    """
     found = exchange.peek(request.environ) if has_request_context() else None
-    if found is not None and found.attempt is not None:
-        found.attempt.note_commit(dialect, pooled.driver_connection, _caller, has_changed=has_changed)
+    if found is None or found.attempt is None:
+        return None
+    outside, work = cast(OutsideWork | None, found.attempt.outside), cast(Any, found.attempt.work)
+    if outside is None or not outside.is_on(pooled._pool._dialect) or (work is not None and not work.is_open):
+        return None
+    return outside
 
 
 def _caller() -> str:
     """Name the place in the app's code that has led here."""
     frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _PASSED_OVER:
+    while frame.f_back is not None and _is_passed_over(frame):
         frame = frame.f_back
     return f"{frame.f_globals.get('__name__', '?')}, line {frame.f_lineno}, in {frame.f_code.co_name}"
+
+
+def _is_passed_over(frame: FrameType) -> bool:
+    return frame.f_globals.get("__name__", "").partition(".")[0] in _PASSED_OVER

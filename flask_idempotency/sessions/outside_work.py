@@ -1,0 +1,55 @@
+"""What a view under the lease guard does to the app's database outside of any phase."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, cast
+
+from flask_idempotency.stores import Store, TransactionalStore
+
+if TYPE_CHECKING:
+    from flask_idempotency.sessions.database import Database
+
+
+class OutsideWork:
+    """Knows where the view of one run has committed something that is part of no phase."""
+
+    def __init__(self, database: "Database", store: Store) -> None:
+        self._database, self._store = database, cast(TransactionalStore, store)
+        self.committed_at: str | None = None  # the place in the app's code
+        self.has_ended = False  # the view has returned: what is committed from here on is not its own
+
+    def is_on(self, dialect: object) -> bool:
+        """Say whether this is the database whose engine has this dialect; else it is another app's."""
+        return self._database.engine.dialect is dialect
+
+    def has_begun(self, driver: Any) -> bool:
+        """Say whether a transaction is open."""
+        return self._store.has_begun(driver)
+
+    def has_written(self, driver: Any) -> bool:
+        """Ask the database whether the open transaction has written something."""
+        return self._store.has_written(driver)
+
+    def note_commit(self, where: Callable[[], str]) -> None:
+        """Remember where the view has committed something, the first time."""
+        if self.committed_at is None and not self.has_ended:
+            self.committed_at = where()
+
+    def watch(self) -> None:
+        """Hear of what is committed from now on."""
+        from flask_idempotency.sessions.outside_commits import watch  # brings SQLAlchemy, which only db= needs
+
+        watch(self._database.engine.dialect)
+
+    def end(self) -> None:
+        """Know that what is committed from here on is not the view's."""
+        if not self.has_ended:
+            self.find_commit()
+            self.has_ended = True
+
+    def find_commit(self) -> str | None:
+        """Say where the view has committed something, if it has; the driver tells nobody, so that is looked for now."""
+        if self.committed_at is None:
+            from flask_idempotency.sessions.outside_commits import look  # as above
+
+            look(self._database, self)
+        return self.committed_at
