@@ -50,6 +50,8 @@ POOL_SIZE = 15  # connections at most for each process; they are made when they 
 POOL_TIMEOUT = 5  # seconds, for the same reason
 UPGRADE_TIMEOUT = 3600.0  # seconds for one statement: an index on many millions of records is not made in less
 DOUBT_TIMEOUT = timedelta(seconds=2)  # for a transaction whose end is in doubt: most have ended already
+LOCK_TIMEOUT = timedelta(seconds=2)  # for a row or a table that somebody holds; there are two tables
+STATEMENT_TIMEOUT = timedelta(seconds=4)  # below ANSWER_TIMEOUT: the server gives up first, and nothing is left behind
 _IS_DIRECT = "idempotency_is_direct"
 _AUTOCOMMIT = "The engine is in AUTOCOMMIT mode, where nothing is a transaction"
 A_MOMENT = timedelta(milliseconds=150)  # longer than a busy server takes to give back one lock after the other
@@ -57,6 +59,7 @@ TOGETHER = {("claim", "mark"), ("fence", "mark"), ("complete", "drop_request")} 
 _RELEASE: Message = (f"RELEASE SAVEPOINT {KEPT}", {})
 _HAS_NUMBER: Message = ("SELECT pg_current_xact_id_if_assigned() IS NOT NULL", {})  # given with the first write
 _UNDO: Message = (f"ROLLBACK TO SAVEPOINT {KEPT}", {})
+_BOUND_LAST: Message = (f"SET LOCAL lock_timeout = {LOCK_TIMEOUT // timedelta(milliseconds=1)}", {})  # COMMIT follows
 # At COMMIT: of the connection, of operators and of the server itself. Whatever else the server reports there comes from
 # a deferred constraint or trigger, before the commit is written: a certain rollback.
 DOUBTFUL_STATES = ("08", "25", "3B", "53", "54", "55", "57", "58", "72", "F0", "XX")
@@ -67,6 +70,7 @@ _ADVICE = {
     "42P01": MAKE_TABLES,
     "42703": MAKE_TABLES,
     "42501": "grant the role SELECT, INSERT, UPDATE and DELETE on idempotency_record and idempotency_checkpoint",
+    "55P03": "somebody has locked the record or its table for longer than we wait, as a migration does",
     "25006": "the database takes no writes: it is a standby, or default_transaction_read_only is on",
 }
 CONFLICT_STATES = ("40", "23505", "42P07", "42710")  # serialisation, deadlock; a table that two make at once
@@ -96,12 +100,16 @@ class PostgresStore(SqlStore):
     def _execute(self, connection: PoolProxiedConnection, messages: Sequence[Message]) -> list[Rows]:
         # Several statements in one round trip are one transaction, without a BEGIN.
         prepares = self._prepares and bool(connection.info.get(_IS_DIRECT))
-        replies = converse(driver_of(connection), messages, prepares=prepares)
+        replies = converse(driver_of(connection), [self._bound(), *messages], prepares=prepares)
         if replies.warnings:
             # A COMMIT whose wait for a standby was cancelled is reported as a success, and a failover may undo it.
             log.error("store_unavailable: the server gave up waiting for its standby")
             raise StoreUnavailable(retry_after=1)
-        return [replies.rows(index) for index in range(len(messages))]
+        return [replies.rows(index) for index in range(1, len(replies.results))]
+
+    def _bound(self, wait: timedelta = LOCK_TIMEOUT) -> Message:
+        """Have the server give up before we do; through a pooler too, so for this transaction only."""
+        return (self._statement("bound"), {"wait": _milliseconds(wait), "longest": _milliseconds(STATEMENT_TIMEOUT)})
 
     # -- the app's own transaction -----------------------------------------------------------------------------------
 
@@ -122,7 +130,12 @@ class PostgresStore(SqlStore):
         begin: list[Message] = [] if is_open else [(_begin(connection), {})]
         if is_open or within:
             begin.append((f"SAVEPOINT {ENTRY}", {}))
-        values = {"request": request, "record": record, "idle": "0" if within else _milliseconds(idle)}
+        values = {
+            "request": request,
+            "record": record,
+            "idle": "0" if within else _milliseconds(idle),
+            "wait": _milliseconds(LOCK_TIMEOUT),
+        }
         take: list[Message] = [
             (self._statement("lock"), values),
             (self._statement("exists"), {"id": asked.id}),
@@ -160,7 +173,7 @@ class PostgresStore(SqlStore):
         looked: Rows = []
         try:
             replies = say(connection, messages, patience.total_seconds())
-            if replies.rows(-2):
+            if replies.flags(-2)[0]:
                 looked = converse(connection, [(self._statement("look"), {"id": asked.id})]).rows(0)
         except Error as error:
             if patience and error.sqlstate in WAITED_LONG_ENOUGH:
@@ -168,7 +181,7 @@ class PostgresStore(SqlStore):
             if self._fault(error) is Fault.LOST:
                 raise ConnectionLost(retry_after=1) from error
             raise self._unavailable(error) from error
-        may_run, _, sees_the_past, has_past, may_write = replies.flags(-3)
+        may_run, _, sees_the_past, has_past, may_write, *_ = replies.flags(-3)
         found = self._judged(asked, looked, bool(has_past))
         if isinstance(found, Claim) and sees_the_past:
             found = self._judged(asked, self._run("look", id=asked.id), bool(has_past))
@@ -207,6 +220,8 @@ class PostgresStore(SqlStore):
         """Insert and commit in one round trip. Where a dead record is replaced, look first whether it still is one."""
         assert isinstance(claim.guard, Transaction), "a lease is completed, not finished"
         record, before = self._finished(claim, asked, answer, retention), [_UNDO] if undo else []
+        if not claim.guard.is_within:  # where it would stay set, and there are no others to wait for
+            before.append(_BOUND_LAST)
         end = _end(claim.guard.is_within)
         if not self.has_begun(connection):
             self._leave_to_a_person(asked)
@@ -283,25 +298,26 @@ class PostgresStore(SqlStore):
         messages: list[Message] = [
             *([(self._statement("only_read"), {}), ("ROLLBACK", {})] if is_open else []),
             (_begin(connection), {}),
+            (self._statement("bound_wait"), {"patience": _milliseconds(LOCK_TIMEOUT)}),
             (self._statement(verb), values),
             (f"SAVEPOINT {KEPT}", {}),
         ]
         try:
-            replies = open_with(connection, messages, DOUBT_TIMEOUT.total_seconds())
+            replies = open_with(connection, messages)
         except (DivisionByZero, InFailedSqlTransaction) as error:
             raise WrittenBefore from error
         except Error as error:
             if self._fault(error) is Fault.LOST:
                 raise ConnectionLost(retry_after=1) from error
             raise self._thrown_back(error) or self._unavailable(error) from error
-        if not replies.rows(3 if is_open else 1):
+        if not replies.rows(-2):
             raise ClaimLost
 
     def commit_phase(self, connection: Connection[Any], claim: Claim, made: Checkpoint, *, undo: bool = False) -> None:
         """Insert the checkpoint and commit, in one round trip."""
         checkpoint: Message = (self._statement("commit_phase"), self._marked(claim, made))
         try:
-            replies = close_with(connection, checkpoint, [_UNDO] if undo else [])
+            replies = close_with(connection, checkpoint, [*([_UNDO] if undo else []), _BOUND_LAST])
         except Error as error:
             if error.sqlstate in ENDED_BY_APP or error.diag.column_name == "record_id":
                 raise IdempotencyError(ENDED_BY_STEP) from error  # no transaction, or another than the fenced one
@@ -360,7 +376,7 @@ class PostgresStore(SqlStore):
         request, record = _locks(asked)
         messages: list[Message] = [
             ("BEGIN", {}),
-            (self._statement("bound_wait"), {"patience": _milliseconds(DOUBT_TIMEOUT)}),
+            self._bound(DOUBT_TIMEOUT),
             (self._statement("wait"), {"lock": request}),
             (self._statement("wait"), {"lock": record}),
             (self._statement("find"), {"id": asked.id}),

@@ -102,7 +102,7 @@ def test_the_app_s_connections_keep_the_statements_of_both_guards_ready(store: P
     run_once(store, workplace, "order-1")
     run_phase(store, workplace, "order-2")
 
-    assert prepared(workplace) == 5  # to lock, to look and to finish; a fence and a seal
+    assert prepared(workplace) == 6  # to lock, to look and to finish; a bound, a fence and the end of a phase
 
 
 def test_nothing_is_prepared_where_the_app_prepares_nothing(store: PostgresStore, workplace: Any):

@@ -17,6 +17,7 @@ LOCKS = {
     "lock",
     "exists",
     "wait",
+    "bound",
     "bound_wait",
     "free_wait",
     "confirm",

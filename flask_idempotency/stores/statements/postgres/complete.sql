@@ -1,9 +1,8 @@
 -- Finish our own record, once. Retention counts from here. No row back: the claim was lost, or this was done before.
 -- A lease that has passed is no obstacle while the token is still ours; the token stays, to tell whose answer it is.
--- An answer given is an answer kept, whatever the role's default says; and the wait for a lost connection's COMMIT ends.
+-- An answer given is an answer kept, whatever the role's default says.
 UPDATE idempotency_record
    SET state = 'finished', status = :status, headers = :headers, body = :body, lease_until = NULL,
        expires_at = clock_timestamp() + :retention
  WHERE id = :id AND token = :token AND state = 'running' AND point IS NOT DISTINCT FROM :point
-   AND set_config('lock_timeout', '2s', true) IS NOT NULL
 RETURNING id, set_config('synchronous_commit', replace(current_setting('synchronous_commit'), 'off', 'on'), true)

@@ -4,7 +4,6 @@ WITH moved AS (
     UPDATE idempotency_record
        SET point = :point
      WHERE id = :id AND token = :token AND state = 'running' AND (point IS NOT DISTINCT FROM :previous OR point = :point)
-       AND set_config('lock_timeout', '2s', true) IS NOT NULL
     RETURNING id
 )
 @mark

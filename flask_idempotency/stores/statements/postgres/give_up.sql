@@ -2,5 +2,4 @@
 UPDATE idempotency_record
    SET state = 'quarantined', reason = coalesce(reason || '; ', '') || :reason
  WHERE id = :id AND token = :token AND state = 'running'
-   AND set_config('lock_timeout', '2s', true) IS NOT NULL
 RETURNING id

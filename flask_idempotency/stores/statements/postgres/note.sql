@@ -4,5 +4,4 @@ UPDATE idempotency_record
    SET reason = CASE WHEN right(reason, length(:reason::text)) = :reason::text THEN reason
                      ELSE coalesce(reason || '; ', '') || :reason::text END
  WHERE id = :id AND token = :token AND state = 'running'
-   AND set_config('lock_timeout', '2s', true) IS NOT NULL
 RETURNING id

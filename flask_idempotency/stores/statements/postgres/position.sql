@@ -2,5 +2,4 @@
 SELECT state, token, point
   FROM idempotency_record
  WHERE id = :id
-   AND set_config('lock_timeout', '2s', true) IS NOT NULL
    FOR UPDATE

@@ -2,5 +2,4 @@
 UPDATE idempotency_record
    SET state = 'quarantined', reason = coalesce(reason || '; ', '') || :reason
  WHERE id = :id AND state = 'running' AND token IS NOT NULL AND attempt > :takeovers AND lease_until <= clock_timestamp()
-   AND set_config('lock_timeout', '2s', true) IS NOT NULL
 RETURNING id

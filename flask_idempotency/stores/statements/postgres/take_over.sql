@@ -13,6 +13,5 @@ UPDATE idempotency_record AS r
    AND ((r.state = 'finished' AND r.expires_at <= clock_timestamp())
         OR (r.state = 'running' AND r.fingerprint = :fingerprint
             AND (r.token IS NULL OR (r.lease_until <= clock_timestamp() AND r.attempt <= :takeovers))))
-   AND set_config('lock_timeout', '2s', true) IS NOT NULL
 RETURNING r.attempt, r.point,
           set_config('synchronous_commit', replace(current_setting('synchronous_commit'), 'off', 'on'), true)
