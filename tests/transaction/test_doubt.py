@@ -385,6 +385,61 @@ def test_a_commit_that_gave_up_waiting_for_its_standby_is_unknown_until_the_stan
         assert mortal_books.of(KEY) == ONE
 
 
+def test_a_retry_is_replayed_while_the_standby_lacks_a_commit_that_gave_up_waiting_for_it(
+    mortal, mortal_books, ghost, monkeypatch
+):
+    """PostgreSQL shows such a commit to every reader: decision 81 says why we do not hide it again."""
+    with opened(mortal_books.url) as shop, opened(mortal_books.url) as other_worker:
+        shop.order("warm")
+        do_before_looking(shop, lambda: monkeypatch.setattr(pipeline, "ANSWER_TIMEOUT", 0.5), monkeypatch)
+        ghost(True)
+
+        with meanwhile(lambda: shop.order(KEY)) as given:
+            cancel_the_wait(mortal)
+        is_still_waiting = waiting_for_ghost(mortal)
+        retries = [worker.order(KEY) for worker in (shop, other_worker, shop)]
+        ghost(False)
+        later = other_worker.order(KEY)
+
+        assert refusal(given[0]) == UNKNOWN
+        assert is_still_waiting
+        assert [is_replay(retry) for retry in (*retries, later)] == [True] * 4
+        assert {retry.data for retry in retries} == {later.data}
+        assert mortal_books.of(KEY) == ONE
+
+
+def test_a_commit_that_waits_for_its_standby_is_neither_shown_nor_run_again(mortal, mortal_books, ghost, monkeypatch):
+    with opened(mortal_books.url) as shop, opened(mortal_books.url) as other_worker:
+        for each in (shop, other_worker):
+            each.order("warm")
+        ghost(True)
+        monkeypatch.setattr(pipeline, "ANSWER_TIMEOUT", 0.5)
+
+        first = shop.order(KEY)
+        retries = [worker.order(KEY) for worker in (shop, other_worker)]
+        seen_meanwhile = mortal_books.of(KEY)
+        ghost(False)
+        *_, final = other_worker.order_until_definitive(KEY)
+
+        assert refusal(first) == UNKNOWN
+        assert [refusal(retry) for retry in retries] == [IN_FLIGHT] * 2
+        assert seen_meanwhile == NOTHING
+        assert is_replay(final)
+        assert mortal_books.of(KEY) == ONE
+
+
+def test_the_reaper_does_not_wait_for_a_standby(mortal, mortal_books, ghost):
+    with opened(mortal_books.url) as shop:
+        shop.order("expired")
+        mortal_books.ask("UPDATE idempotency_record SET expires_at = expires_at - interval '1 year'")
+        ghost(True)
+
+        reaped = shop.app.extensions["idempotency"].store.reap(timedelta(0))
+
+        assert reaped == 1
+        assert waiting_for_ghost(mortal) == []
+
+
 def test_a_commit_that_gave_up_waiting_and_cannot_be_looked_for_is_unknown(mortal, mortal_books, ghost, monkeypatch):
     monkeypatch.setattr(module, "DOUBT_TIMEOUT", module.DOUBT_TIMEOUT / 10)
     with opened(mortal_books.url) as shop, holding_the_lock(mortal_books.url) as hold:

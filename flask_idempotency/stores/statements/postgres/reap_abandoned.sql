@@ -1,5 +1,6 @@
 -- Delete a few running records that nobody has held for so long and that have come to no phase or effect, and their
 -- stored requests. Rows that somebody holds are passed over; the rest are looked at again once they are locked.
+-- What a crash or a failover forgets of it is deleted again, so it waits neither for the disk nor for a standby.
 WITH gone AS (
     DELETE FROM idempotency_record
      WHERE id = ANY (ARRAY(SELECT id
@@ -15,4 +16,4 @@ WITH gone AS (
     DELETE FROM idempotency_checkpoint
      WHERE record_id IN (SELECT id FROM gone)
 )
-SELECT id FROM gone
+SELECT id, set_config('synchronous_commit', 'off', true) FROM gone
