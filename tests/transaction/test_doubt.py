@@ -13,6 +13,7 @@ import pytest
 from flask_idempotency.core.key import Key
 from flask_idempotency.core.record import Busy, Claim
 from flask_idempotency.core.scope import record_id, scope_of
+from flask_idempotency.errors import StoreUnavailable
 from flask_idempotency.stores import pipeline
 from flask_idempotency.stores import postgres as module
 from flask_idempotency.testing import make_asked
@@ -426,6 +427,21 @@ def test_a_commit_that_waits_for_its_standby_is_neither_shown_nor_run_again(mort
         assert seen_meanwhile == NOTHING
         assert is_replay(final)
         assert mortal_books.of(KEY) == ONE
+
+
+def test_no_time_limit_of_ours_shows_a_commit_that_waits_for_its_standby(mortal, mortal_books, ghost, monkeypatch):
+    monkeypatch.setattr(module, "STATEMENT_TIMEOUT", timedelta(seconds=0.3))
+    monkeypatch.setattr(pipeline, "ANSWER_TIMEOUT", 1)
+    with opened(mortal_books.url) as shop:
+        store = shop.app.extensions["idempotency"].store
+        store.find(make_asked().id)
+        ghost(True)
+
+        with pytest.raises(StoreUnavailable):
+            store.claim(make_asked(), timedelta(seconds=30))
+
+        assert waiting_for_ghost(mortal)
+        assert mortal_books.ask("SELECT count(*) FROM idempotency_record") == [(0,)]
 
 
 def test_the_reaper_does_not_wait_for_a_standby(mortal, mortal_books, ghost):
