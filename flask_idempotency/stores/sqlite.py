@@ -2,10 +2,12 @@
 
 import os
 import sqlite3
+import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -459,12 +461,40 @@ def _make_private(_: object, __: object, arguments: list[Any], settings: object)
         return  # a URI has parameters of its own, and may forbid to make it
     try:
         file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+    except FileExistsError:
+        for each in (path, f"{path}-wal", f"{path}-shm"):
+            _keep_from_others(Path(each))
+        return
     except OSError:
-        return  # it exists; or it cannot be made, and SQLite says why
+        return  # it cannot be made, and SQLite says why
     try:
         os.fchmod(file, 0o600)  # whatever the umask says
     finally:
         os.close(file)
+
+
+def _keep_from_others(path: Path) -> None:
+    """Take away what others may do with a file that was there before us.
+
+    A group that may write stays: workers of several users share such a file, and one that only reads does not need it.
+    """
+    with suppress(FileNotFoundError):
+        mode = stat.S_IMODE(path.stat().st_mode)
+        kept = mode & (0o770 if mode & stat.S_IWGRP else 0o700)
+        if mode == kept:
+            return
+        try:
+            path.chmod(kept)
+        except OSError:
+            _warn_of_readers(path)
+
+
+@cache
+def _warn_of_readers(path: Path) -> None:
+    """Say once that a file is not private."""
+    log.warning(
+        "Others can read %s, which holds stored answers, and only its owner can change that: chmod 600 %s", path, path
+    )
 
 
 def _make_durable(connection: sqlite3.Connection, _: object) -> None:

@@ -1,5 +1,6 @@
 """SQLite's own ways: one file, one writer at a time, several processes, and a file that makes itself."""
 
+import logging
 import os
 import sqlite3
 import subprocess
@@ -540,13 +541,62 @@ def test_a_file_that_was_deleted_is_private_when_it_is_made_again(store: SqliteS
     assert modes(path) == ["600"]
 
 
-def test_the_mode_of_a_file_that_exists_is_left_alone(open_at: Callable[..., SqliteStore], path: Path):
-    path.touch()
-    path.chmod(0o640)
+@pytest.mark.parametrize(
+    ("found", "left"), [(0o644, "600"), (0o640, "600"), (0o666, "660"), (0o660, "660"), (0o600, "600"), (0o700, "700")]
+)
+def test_a_file_that_exists_and_its_logs_are_kept_from_others_and_from_a_group_that_only_reads(
+    open_at: Callable[..., SqliteStore], path: Path, caplog: pytest.LogCaptureFixture, found: int, left: str
+):
+    other = open_at(path)
+    other.prepare()
+    other.claim(make_asked(), LEASE)
+    files = [path, *path.parent.glob("*-wal"), *path.parent.glob("*-shm")]
+    for each in files:
+        each.chmod(found)
 
     open_at(path).prepare()
+    open_at(path).claim(make_asked("another"), LEASE)
 
-    assert modes(path) == ["640"]
+    assert modes(*files) == [left] * 3
+    assert caplog.messages == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_a_file_of_somebody_else_that_others_can_read_is_worth_one_warning(open_at: Callable[..., SqliteStore]):
+    def use_as_nobody() -> str:
+        os.setuid(65534)
+        messages: list[str] = []
+        log = logging.getLogger("flask_idempotency")
+        log.addHandler(handler := logging.Handler())
+        handler.emit = lambda record: messages.append(record.getMessage())  # type: ignore[method-assign]
+        for key in ("order-1", "order-2"):
+            store = open_at(path)
+            store.claim(make_asked(key), LEASE)
+            store.close()
+        return "|".join(messages)
+
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "records.db")
+        open_at(path).create()
+        Path(folder).chmod(0o777)
+        path.chmod(0o666)
+
+        with Child(use_as_nobody) as child:
+            said = child.step()
+
+        assert said == (
+            f"Others can read {path}, which holds stored answers, and only its owner can change that: chmod 600 {path}"
+        )
+
+
+def test_the_mode_of_an_apps_own_file_is_left_alone(path: Path):
+    path.touch()
+    path.chmod(0o644)
+
+    with closing(open_store(f"sqlite:///{path}", is_apps_own=True)) as store:
+        store.create()
+
+    assert modes(path) == ["644"]
 
 
 def test_the_file_of_an_apps_own_database_is_made_as_sqlite_makes_it(path: Path):
