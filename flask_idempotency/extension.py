@@ -96,7 +96,7 @@ class Idempotency:
         app.extensions[NAME] = state
         app.jinja_env.globals["idempotency_field"] = idempotency_field
         app.cli.add_command(commands)
-        check_at_start(state.store)
+        check_at_start(state)
 
     def describe(self) -> dict[str, Any]:
         """Give the current app's rules as plain data: a page about keys, and an OpenAPI fragment, are made from it."""

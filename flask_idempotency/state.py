@@ -6,7 +6,7 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 from blinker import NamedSignal
@@ -34,7 +34,7 @@ from flask_idempotency.policy import (
 )
 from flask_idempotency.sessions.database import Database, open_database
 from flask_idempotency.settings import Guard, Settings, read_settings
-from flask_idempotency.stores import Store, open_store
+from flask_idempotency.stores import Store, TablesMissing, open_store
 
 if TYPE_CHECKING:
     from sqlalchemy import URL
@@ -57,6 +57,7 @@ class State:
     given_database: Database | None = None  # None: neither the transaction guard nor phase() is available
     caller: CallerFunction | None = None  # makes a request that is resumed its caller's own
     missing: str = NO_DATABASE  # what the transaction guard and phase() need, where there is no database for them
+    has_tables_in_metadata: bool = False  # of the app's own database, so that db.create_all() makes them
     waiters: Waiters = field(default_factory=Waiters)
     sightings: Sightings = field(default_factory=Sightings)
     wait_limit: WaitLimit = field(default_factory=WaitLimit)
@@ -168,12 +169,12 @@ def make_state(
     housekeeper = Housekeeper(store, settings.grace, retention, partial(_tell_as, app), enabled=settings.housekeeping)
     if caller is not None and not callable(caller):
         raise ConfigError(f"caller= must be a function of the scope, not {caller!r}.")
-    state = State(settings, store, scope, housekeeper, guard, database, caller, missing)
+    metadata = getattr(db, "metadata", None)
+    adds_tables = given_store is None and hasattr(store, "add_tables") and hasattr(metadata, "tables")
+    state = State(settings, store, scope, housekeeper, guard, database, caller, missing, adds_tables)
     state.policy()  # for what makes no sense in it
-    if given_store is None and hasattr(store, "add_tables"):
-        metadata = getattr(db, "metadata", None)
-        if hasattr(metadata, "tables"):
-            store.add_tables(metadata)
+    if adds_tables:
+        cast(Any, store).add_tables(metadata)
     return state
 
 
@@ -204,18 +205,22 @@ def _store_url(app: Flask, url: str | None) -> "str | URL":
         given = make_url(url)
     except (ArgumentError, ValueError):
         return url  # open_store says what is wrong with it
-    if given.get_backend_name() == "sqlite" and given.database and given.database != ":memory:":
-        return given.set(database=str(Path(app.instance_path) / given.database))
+    is_file = given.get_backend_name() == "sqlite" and given.database and given.database != ":memory:"
+    if is_file and "uri" not in given.query:  # SQLite's own URIs say themselves what they mean
+        return given.set(database=str(Path(app.instance_path) / str(given.database)))
     return given
 
 
-def check_at_start(store: Store) -> None:
+def check_at_start(state: State) -> None:
     """Say at once what is wrong with the store. Nothing is raised: making the table needs an app too."""
     context = click.get_current_context(silent=True)
     if context is not None and context.info_name != "run":
         return
     try:
-        store.check()
+        state.store.check()
+    except TablesMissing as error:
+        if not state.has_tables_in_metadata:  # else whoever makes the app's own tables may be about to make ours
+            log.error("%s", error)
     except ConfigError as error:
         log.error("%s", error)
     except StoreUnavailable:

@@ -24,6 +24,10 @@ __all__ = ["Store", "TransactionalStore", "include_object", "open_store"]
 TABLES = ("idempotency_record", "idempotency_checkpoint")
 
 
+class TablesMissing(ConfigError):
+    """Nobody has made the tables yet."""
+
+
 class Store(Protocol):
     """claim · renew, checkpoint, complete, release, note, quarantine · find, browse, reap · resolve, reopen.
 

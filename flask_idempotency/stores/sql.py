@@ -31,6 +31,7 @@ from flask_idempotency.core.reference import Reference, id_range, reference_of
 from flask_idempotency.core.scope import RecordId, Scope
 from flask_idempotency.core.snapshot import Answer, Damaged, NotKept, pack, reseal, unpack
 from flask_idempotency.errors import CheckpointUnknown, ClaimLost, ConfigError, OutcomeUnknown, StoreUnavailable
+from flask_idempotency.stores import TablesMissing
 from flask_idempotency.stores.database import TRIES, Fault, Message, Row, Rows, SqlDatabase, log
 from flask_idempotency.stores.schema import OLDEST_USABLE, VERSION, Structure, add_tables, statements
 
@@ -111,7 +112,8 @@ class SqlStore(SqlDatabase):
         if found.version is not None and found.version < OLDEST_USABLE:
             raise ConfigError(self._too_old(found.version))
         for table in found.missing:
-            raise ConfigError(f"The table {table} does not exist; make it with{self._by_migration}: {_INIT}")
+            or_else = " a migration, with db.create_all(), or with" if self._is_apps_own else ""
+            raise TablesMissing(f"The table {table} does not exist; make it with{or_else}: {_INIT}")
 
     def _too_old(self, version: int) -> str:
         by_migration = "" if version < OLDEST_USABLE else self._by_migration  # which would not see a rule or an answer

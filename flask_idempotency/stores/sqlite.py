@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from time import monotonic
 from typing import Any
+from urllib.parse import unquote, urlsplit
 from weakref import ReferenceType, ref
 
 from sqlalchemy import Engine, create_engine, event
@@ -59,7 +60,7 @@ class SqliteStore(SqlStore):
 
     def __init__(self, engine: Engine, *, is_apps_own: bool = False) -> None:
         super().__init__(engine, is_apps_own=is_apps_own)
-        self._path = Path(engine.url.database or "")
+        self._path = _path_in(engine.url)
         self._waiting: dict[ReferenceType[_Waiter], Asked] = {}  # the requests of this process that wait for the writer
         start_afresh_in_child(self)
 
@@ -411,7 +412,7 @@ def open_url(url: str | URL, is_apps_own: bool = False) -> SqliteStore | MemoryS
     given = make_url(url).set(drivername="sqlite")
     if sqlite3.sqlite_version_info < OLDEST:
         raise ConfigError(f"SQLite {sqlite3.sqlite_version} is too old; use 3.35 or newer, or PostgreSQL.")
-    if given.database in (None, "", ":memory:"):
+    if _is_in_memory(given):
         return MemoryStore()
     # All pragmas are set below: in this mode the driver begins no transaction of its own.
     settings: dict[str, object] = {"isolation_level": None}
@@ -429,7 +430,8 @@ def open_url(url: str | URL, is_apps_own: bool = False) -> SqliteStore | MemoryS
             "IDEMPOTENCY_STORE is not a SQLite URL; write it like sqlite:////folder/records.db, without a host."
         ) from None
     if not is_apps_own:
-        event.listen(engine, "do_connect", _make_private)
+        path, makes = _path_in(given), given.query.get("mode", "rwc") == "rwc"  # which only a URI can have
+        event.listen(engine, "do_connect", lambda *_: _make_private(path, makes=makes))
     event.listen(engine, "connect", _make_durable)
     return SqliteStore(engine, is_apps_own=is_apps_own)
 
@@ -454,23 +456,31 @@ def _make_folders(folder: Path) -> None:
             each.chmod(0o700)  # whatever the umask says
 
 
-def _make_private(_: object, __: object, arguments: list[Any], settings: object) -> None:
+def _is_in_memory(url: URL) -> bool:
+    return url.database in (None, "") or str(_path_in(url)) == ":memory:" or url.query.get("mode") == "memory"
+
+
+def _path_in(url: URL) -> Path:
+    """Give the file that a URL names, by a path or by a URI of SQLite's own."""
+    named = url.database or ""
+    return Path(unquote(urlsplit(named).path) if _is_uri(url) else named)
+
+
+def _is_uri(url: URL) -> bool:
+    return "uri" in url.query and (url.database or "").startswith("file:")
+
+
+def _make_private(path: Path, *, makes: bool) -> None:
     """Make the file before SQLite does, so that only its owner can read it; the log beside it gets the same mode."""
-    path = str(arguments[0])
-    if path.startswith("file:"):
-        return  # a URI has parameters of its own, and may forbid to make it
-    try:
-        file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
-    except FileExistsError:
-        for each in (path, f"{path}-wal", f"{path}-shm"):
-            _keep_from_others(Path(each))
-        return
-    except OSError:
-        return  # it cannot be made, and SQLite says why
-    try:
-        os.fchmod(file, 0o600)  # whatever the umask says
-    finally:
-        os.close(file)
+    if makes:
+        with suppress(OSError):  # it exists; or it cannot be made, and SQLite says why
+            file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+            try:
+                os.fchmod(file, 0o600)  # whatever the umask says
+            finally:
+                os.close(file)
+    for suffix in ("", "-wal", "-shm"):
+        _keep_from_others(path.with_name(path.name + suffix))
 
 
 def _keep_from_others(path: Path) -> None:
@@ -478,11 +488,12 @@ def _keep_from_others(path: Path) -> None:
 
     A group that may write stays: workers of several users share such a file, and one that only reads does not need it.
     """
-    with suppress(FileNotFoundError):
+    try:
         mode = stat.S_IMODE(path.stat().st_mode)
-        kept = mode & (0o770 if mode & stat.S_IWGRP else 0o700)
-        if mode == kept:
-            return
+    except OSError:
+        return
+    kept = mode & (0o770 if mode & stat.S_IWGRP else 0o700)
+    if mode != kept:
         try:
             path.chmod(kept)
         except OSError:

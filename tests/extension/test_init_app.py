@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 from types import SimpleNamespace
+from urllib.parse import quote
 
 import pytest
 from flask import Blueprint, Flask
@@ -140,6 +141,39 @@ def test_a_relative_file_lies_in_the_instance_folder_too(tmp_path):
     store.close()
 
     assert (tmp_path / "instance" / "records.db").exists()
+
+
+@pytest.mark.parametrize("form", ["file:{}", "file://{}"])
+def test_a_file_that_is_named_by_a_uri_lies_where_the_uri_says(tmp_path, monkeypatch, form):
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "elsewhere" / "my records.db"
+    app = Flask("file", instance_path=str(tmp_path / "instance"))
+    uri = form.format(quote(str(path)))
+    app.config.update(IDEMPOTENCY_STORE=f"sqlite:///{uri}?uri=true", IDEMPOTENCY_HOUSEKEEPING=False)
+    Idempotency(app, scope=scopes.everyone)
+    app.add_url_rule("/", "view", lambda: "ok", methods=["POST"])
+    store = app.extensions["idempotency"].store
+
+    answers = [app.test_client().post("/", headers={"Idempotency-Key": "k"}) for _ in range(2)]
+    store.check()
+    store.close()
+
+    assert answers[1].headers[REPLAYED] == "true"
+    assert [each.name for each in tmp_path.iterdir()] == ["elsewhere"]
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("uri", ["file::memory:?cache=shared&uri=true", "file:records?mode=memory&uri=true"])
+def test_a_database_in_memory_that_is_named_by_a_uri_makes_no_file(tmp_path, monkeypatch, uri):
+    monkeypatch.chdir(tmp_path)
+    app = Flask("memory", instance_path=str(tmp_path / "instance"))
+    app.config["IDEMPOTENCY_STORE"] = f"sqlite:///{uri}"
+
+    Idempotency(app, scope=scopes.everyone)
+    app.extensions["idempotency"].store.create()
+
+    assert isinstance(app.extensions["idempotency"].store, MemoryStore)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_apps_own_database_holds_the_records(shop_url):

@@ -151,6 +151,75 @@ def test_an_embedded_store_in_a_place_that_cannot_be_written_is_said_at_start(tm
     assert said[1].endswith("cannot be written; name a file that the app may write in IDEMPOTENCY_STORE.")
 
 
+# -- the app's own database ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def make_own(store_url):
+    """Apps whose records are in their own database."""
+    made = []
+
+    def make():
+        app, db = Flask("own"), SQLAlchemy()
+        app.config.update(SQLALCHEMY_DATABASE_URI=store_url, IDEMPOTENCY_HOUSEKEEPING=False)
+        db.init_app(app)
+        Idempotency(app, db=db, scope=scopes.everyone)
+        app.post("/orders")(lambda: ("", 201))
+        made.append((app, db))
+        return app, db
+
+    yield make
+    for app, db in made:
+        app.extensions["idempotency"].store.close()
+        with app.app_context():
+            db.engine.dispose()
+
+
+def test_a_factory_that_makes_the_tables_after_init_app_starts_without_a_word(make_own, caplog):
+    app, db = make_own()
+    with app.app_context():
+        db.create_all()
+
+    answers = [order(app, "k") for _ in range(2)]
+
+    assert [answer.status_code for answer in answers] == [201, 201]
+    assert ours(caplog) == []
+
+
+def test_tables_of_the_app_s_own_database_that_are_really_missing_are_told_at_the_first_request(make_own, caplog):
+    app, db = make_own()
+    at_start = ours(caplog)
+
+    answer = order(app, "k")
+
+    assert at_start == []
+    assert (answer.status_code, answer.json["code"]) == (503, "store-unavailable")
+    assert ours(caplog) == [
+        (
+            logging.CRITICAL,
+            "The table idempotency_record does not exist; make it with a migration, with db.create_all(), or with:"
+            " flask idempotency init",
+        )
+    ]
+    with app.app_context():
+        db.create_all()
+    assert order(app, "k").status_code == 201
+
+
+def test_tables_of_the_app_s_own_database_of_another_version_are_told_at_start(make_own, caplog):
+    app, db = make_own()
+    with app.app_context():
+        db.create_all()
+        with db.engine.begin() as connection:
+            connection.execute(db.text("DROP INDEX idempotency_record_running"))
+
+    make_own()
+
+    (said,) = ours(caplog)
+    assert said[0] == logging.ERROR
+    assert "upgrade them with a migration, or with: flask idempotency init" in said[1]
+
+
 # -- a table that is dropped after the start -------------------------------------------------------------------------
 
 
