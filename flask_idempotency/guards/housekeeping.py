@@ -20,7 +20,7 @@ from flask_idempotency.core.lifecycle import ABANDONED
 from flask_idempotency.core.record import Claim
 from flask_idempotency.core.reference import reference_of
 from flask_idempotency.core.snapshot import Answer, NotKept
-from flask_idempotency.errors import ClaimLost, RequestRefused
+from flask_idempotency.errors import ClaimLost, RequestRefused, StoreUnavailable
 from flask_idempotency.stores import Store
 
 RENEWALS = 3  # per lease: two may fail before a live owner is overtaken
@@ -52,8 +52,10 @@ class Housekeeper:
         self._rounds: dict[int, _Rounds] = {}  # by process: what a parent has begun stays with the parent
 
     def watch(self, claim: Claim, lease: timedelta) -> None:
-        """Renew this claim's lease until it is let go."""
-        self._add(claim, lambda keeper: keeper._store.renew(claim, lease), lease.total_seconds() / RENEWALS)
+        """Renew this claim's lease until it is let go. Raises StoreUnavailable if there is no thread to do it."""
+        if not self._add(claim, lambda keeper: keeper._store.renew(claim, lease), lease.total_seconds() / RENEWALS):
+            self.forget(claim)  # or the next thread would renew it for nobody
+            raise StoreUnavailable(retry_after=1)
 
     def start(self) -> None:
         """Begin to reap, where no lease has made us begin."""
@@ -92,9 +94,11 @@ class Housekeeper:
         if rounds is not None:
             rounds.end()
 
-    def _add(self, claim: Claim, act: "Act", every: float, *, urgent: bool = False) -> None:
-        if self._enabled:
-            self._rounds_here().add(claim.guard.token, _Duty(act, every, time.monotonic() + every, urgent))
+    def _add(self, claim: Claim, act: "Act", every: float, *, urgent: bool = False) -> bool:
+        """Say whether it will be done, or nobody wants it to be done."""
+        if not self._enabled:
+            return True
+        return self._rounds_here().add(claim.guard.token, _Duty(act, every, time.monotonic() + every, urgent))
 
     def _rounds_here(self) -> "_Rounds":
         # Made where they are first needed: a lock from before a fork may be held for ever, and one from before gevent
@@ -156,32 +160,50 @@ class _Rounds:
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
+        self._tried = threading.Event()  # set once its start has succeeded or failed
         self._asleep_until = 0.0
         self._ended = False
 
-    def add(self, name: object, duty: _Duty) -> None:
+    def add(self, name: object, duty: _Duty) -> bool:
+        """Have something done; say whether there is a thread to do it."""
         with self._lock:
             self._duties[name] = duty
             early = duty.due < self._asleep_until
-        self.start()
+        is_running = self.start()
         if early:
             self._wake.set()
+        return is_running
 
-    def start(self) -> None:
-        """Start the thread unless it runs. If the process can have no more threads, the next claim tries again."""
+    def start(self) -> bool:
+        """Start the thread unless it runs; say whether it does.
+
+        If the process can have no more threads, the next claim tries again.
+        """
         with self._lock:
-            if self._thread is not None:
-                return
-            share = uniform(0, REAP_EVERY)  # noqa: S311  # spreads the workers over time; nobody gains by guessing it
-            self._duties[Housekeeper._reap] = _Duty(Housekeeper._reap, REAP_EVERY, time.monotonic() + share)
-            self._thread = thread = threading.Thread(target=self._work, name="flask-idempotency", daemon=True)
-            atexit.unregister(self._leave)  # an earlier start may have failed
-            atexit.register(self._leave)
+            is_new = self._thread is None
+            thread = self._thread = self._thread or self._make_thread()
+            tried = self._tried = threading.Event() if is_new else self._tried
+        if not is_new:
+            tried.wait()  # somebody else may be about to start it
+            return self._thread is not None
         try:
             thread.start()  # outside the lock: under gevent this lets others run
         except RuntimeError as error:
             self._thread = None
-            log.error("The housekeeping thread could not start, so leases are not renewed for now: %s", error)
+            log.error(
+                "The housekeeping thread could not start, so requests under the lease guard get 503 for now: %s", error
+            )
+            return False
+        finally:
+            tried.set()
+        return True
+
+    def _make_thread(self) -> threading.Thread:
+        share = uniform(0, REAP_EVERY)  # noqa: S311  # spreads the workers over time; nobody gains by guessing it
+        self._duties[Housekeeper._reap] = _Duty(Housekeeper._reap, REAP_EVERY, time.monotonic() + share)
+        atexit.unregister(self._leave)  # an earlier start may have failed
+        atexit.register(self._leave)
+        return threading.Thread(target=self._work, name="flask-idempotency", daemon=True)
 
     def drop(self, name: object, duty: _Duty | None = None) -> None:
         with self._lock:

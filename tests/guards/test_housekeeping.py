@@ -234,14 +234,70 @@ def no_more_threads(monkeypatch):
 
 
 def test_a_thread_that_could_not_start_is_tried_again_with_the_next_claim(keeper, store, no_more_threads, caplog):
-    keeper.watch(claim(1), LEASE)
+    with pytest.raises(StoreUnavailable):
+        keeper.watch(claim(1), LEASE)
     assert "could not start" in caplog.text
     no_more_threads.undo()
 
     keeper.watch(claim(2), LEASE)
 
-    eventually(lambda: {claim(1), claim(2)} <= set(store.renewed), what="renewals of both")
+    eventually(lambda: store.renewed.count(claim(2)) > 3, what="renewals")
+    assert claim(1) not in store.renewed
     assert len(threads()) == 1
+
+
+def test_an_answer_to_be_stored_later_waits_for_a_thread_that_could_not_start(keeper, store, no_more_threads):
+    keeper.finish_later(claim(1), ANSWER, RETENTION)
+    no_more_threads.undo()
+
+    keeper.watch(claim(2), LEASE)
+
+    eventually(lambda: (claim(1), ANSWER, RETENTION) in store.completed, what="the answer, stored late")
+
+
+def test_a_request_whose_lease_nobody_could_renew_is_refused_and_can_be_retried_at_once(no_more_threads):
+    shop = Shop(MemoryStore(), housekeeping=True)
+
+    refused = shop.send()
+    not_run = shop.n
+    no_more_threads.undo()
+    retry = shop.send()
+    shop.app.extensions["idempotency"].housekeeper.stop()
+
+    assert (refused.status_code, refused.json["code"], not_run) == (503, "store-unavailable", 0)
+    assert int(refused.headers["Retry-After"]) >= 1
+    assert (retry.status_code, shop.n) == (201, 1)
+    assert "Idempotent-Replayed" not in retry.headers
+
+
+def test_a_claim_beside_one_whose_thread_is_about_to_start_waits_for_what_becomes_of_it(keeper, store, monkeypatch):
+    start, is_starting, may_fail = threading.Thread.start, threading.Event(), threading.Event()
+    refused = []
+
+    def fail_slowly(thread):
+        if thread.name != "flask-idempotency":
+            return start(thread)
+        is_starting.set()
+        may_fail.wait(10)
+        raise RuntimeError("can't start new thread")
+
+    def watch(number):
+        try:
+            keeper.watch(claim(number), LEASE)
+        except StoreUnavailable:
+            refused.append(number)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", fail_slowly)
+        workers = [threading.Thread(target=watch, args=(number,)) for number in (1, 2)]
+        workers[0].start()
+        assert is_starting.wait(10)
+        workers[1].start()
+        may_fail.set()
+        for worker in workers:
+            worker.join(10)
+
+    assert sorted(refused) == [1, 2]
 
 
 def test_reaping_that_could_not_start_is_tried_again_with_the_next_request(keeper, store, no_more_threads):
