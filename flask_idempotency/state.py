@@ -155,6 +155,10 @@ def make_state(
     if store is None:
         url = database.engine.url if database else _store_url(app, settings.store)
         store = open_store(url, is_apps_own=database is not None)
+        if database is not None and not hasattr(store, "enter"):
+            from flask_idempotency.sessions.in_memory import records_beside  # brings SQLAlchemy, which only db= needs
+
+            store = records_beside(database)
     elif not callable(getattr(store, "claim", None)):
         raise ConfigError("store= must be a store; the URL of one belongs in IDEMPOTENCY_STORE.")
     if not hasattr(store, "enter"):

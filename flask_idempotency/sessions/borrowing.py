@@ -28,22 +28,23 @@ COMMITS_BESIDE = (
 
 def refuse_to_commit_beside(database: Database) -> None:
     """Raise IdempotencyError if a test would not roll back what the lease guard commits."""
-    if _bound_connection(database) is not None:
+    if bound_connection(database) is not None:
         raise IdempotencyError(COMMITS_BESIDE)
 
 
 def outer_connection(database: Database) -> Connection | None:
-    """Give the connection that the app's sessions are bound to, where tests have put one in the place of the engine.
+    """Give the connection whose transaction a test will roll back, if there is one.
 
     Raises IdempotencyError if it has no transaction.
     """
-    found = _bound_connection(database)
+    found = bound_connection(database)
     if found is not None and not found.in_transaction():
         raise IdempotencyError(NOT_BEGUN)
     return found
 
 
-def _bound_connection(database: Database) -> Connection | None:
+def bound_connection(database: Database) -> Connection | None:
+    """Give the connection that the app's sessions are bound to, where tests have put one in the place of the engine."""
     bind, session = database.bind, database.session
     if isinstance(bind, Connection):
         return bind

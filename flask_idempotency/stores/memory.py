@@ -54,6 +54,11 @@ class MemoryStore:
     def close(self) -> None:
         """Keep everything: there is no connection to close."""
 
+    def forget_all(self) -> None:
+        """Be as new."""
+        with self._lock:
+            self._rows.clear()
+
     def claim(self, asked: Asked, lease: timedelta, first: Checkpoint | None = None) -> Claim | Busy | Settled:
         """Give one caller the right to run, or say what stands in the way."""
         with self._lock:
