@@ -1,7 +1,6 @@
 """How an app's sessions take part in a transaction of ours: they work as ever, but its end is not theirs to choose."""
 
 import logging
-import re
 from collections.abc import Callable
 from typing import Any, cast
 from weakref import WeakKeyDictionary
@@ -27,8 +26,8 @@ from flask_idempotency.sessions.lending import (
     watch_pool,
 )
 from flask_idempotency.sessions.outside_commits import forget
+from flask_idempotency.sessions.queries import Intent, intent_of
 from flask_idempotency.sessions.shared import (
-    Intent,
     SessionConnection,
     SharedTransaction,
     divert,
@@ -41,8 +40,6 @@ OTHER_OPTIONS = (
     "A session of this request uses the app's engine with other execution options than before, and both are one"
     " transaction here; keep to one set of options in a protected view, or use guard='lease'."
 )
-
-_QUERY = re.compile(r"\s*(SELECT|SHOW|VALUES|TABLE|EXPLAIN)\b", re.IGNORECASE)
 
 log = logging.getLogger("flask_idempotency")
 
@@ -252,7 +249,7 @@ def _intent(session: Session, statement: object, options: dict[str, Any]) -> Int
     if has_changes(session):  # which are flushed before
         return Intent.CHANGE
     if isinstance(statement, TextClause):
-        return Intent.ASK if _QUERY.match(statement.text) else Intent.CHANGE
+        return intent_of(statement.text)
     if not getattr(statement, "is_select", False):
         return Intent.CHANGE
     load = (options.get("execution_options") or {}).get("_sa_orm_load_options")

@@ -5,7 +5,6 @@ one behind the other, with a savepoint before each; so the last ones can be undo
 """
 
 from collections.abc import Callable, Mapping
-from enum import Enum, auto
 from typing import Any, NoReturn
 from weakref import WeakSet
 
@@ -14,6 +13,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import PoolProxiedConnection
 
 from flask_idempotency.errors import WorkRefused
+from flask_idempotency.sessions.queries import Intent, intent_of
 
 TORN = (
     "A session of this request did not commit its changes, and another one wrote after them; they share one transaction"
@@ -23,15 +23,6 @@ OWN_COMMITS = (
     "A session of this request asks for isolation_level='AUTOCOMMIT', and would commit what it writes before the answer"
     " is stored; leave the isolation level alone in a protected view, or use guard='lease'."
 )
-
-
-class Intent(Enum):
-    """What a session is about to do with its statements."""
-
-    CHANGE = auto()
-    ASK = auto()  # by a SELECT in text, which may call a function that writes but hardly does
-    READ = auto()
-    REFRESH = auto()  # an object is read again: if that fails the request does, and needs no savepoint
 
 
 class SharedTransaction:
@@ -269,6 +260,16 @@ class SessionConnection:
         cursor = self.shared.pooled.cursor(*args, **options)
         return _CursorWithoutBegin(cursor) if self.shared.ignores_begin else cursor
 
+    def note_statement(self, statement: str) -> None:
+        """Look at a statement before it is sent: a query that may write is not taken for reading."""
+        usual = self.intent
+        if usual in _READING and (found := intent_of(statement)) is not Intent.READ:
+            self.intent = found
+            try:
+                self.shared.act(self)
+            finally:
+                self.intent = usual
+
     def commit(self) -> None:
         """Keep what was done."""
         self._savepoints.clear()
@@ -339,6 +340,8 @@ def divert(dialect: Dialect) -> None:
     _DIVERTED.add(dialect)
     for name, act in _SAVEPOINTS.items():
         setattr(dialect, name, _diverted(dialect, getattr(dialect, name), act))
+    for name in _EXECUTE:
+        setattr(dialect, name, _noting_statements(getattr(dialect, name)))
     event.listen(dialect, "handle_error", _note_failure)
     set_options = dialect.set_connection_execution_options
 
@@ -355,6 +358,17 @@ def _note_failure(context: ExceptionContext) -> None:
     face = None if context.connection is None else session_connection_of(context.connection)
     if face is not None:
         face.shared.note_failure()
+
+
+def _noting_statements(execute: Callable[..., None]) -> Callable[..., None]:
+    def run(cursor: Any, statement: str, *args: Any) -> None:
+        context = args[-1]
+        face = None if context is None else session_connection_of(context.root_connection)
+        if face is not None:
+            face.note_statement(statement)
+        execute(cursor, statement, *args)
+
+    return run
 
 
 def _diverted(
@@ -396,4 +410,6 @@ _SAVEPOINTS = {
     "do_rollback_to_savepoint": SessionConnection.rollback_to_savepoint,
     "do_release_savepoint": SessionConnection.release_savepoint,
 }
+_EXECUTE = ("do_execute", "do_execute_no_params")
+_READING = frozenset({Intent.READ, Intent.REFRESH})
 _DIVERTED: WeakSet[Dialect] = WeakSet()

@@ -13,7 +13,7 @@ from sqlalchemy.exc import IntegrityError
 
 SESSIONS = 3
 ACTS = [
-    *("write", "write", "write", "bump", "add", "flush", "query"),
+    *("write", "write", "write", "bump", "add", "flush", "query", "call", "cte"),
     *("commit", "commit", "rollback", "close", "clash"),
     *("nest", "nest", "release", "back"),
 ]
@@ -76,12 +76,14 @@ class Model:
         mine = self._open[session]
         if act in ("add", "write"):
             mine.pending.append(name)
-        if act in ("write", "bump", "flush", "commit", "query", "nest", "release"):
+        if act in ("write", "bump", "flush", "commit", "query", "call", "cte", "nest", "release"):
             self._write(session, mine.pending)
             mine.pending = []
         match act:
             case "bump":
                 self._write(session, [f"bump {session}"])
+            case "call" | "cte":
+                self._write(session, [name])
             case "commit":
                 self.rows.update(what for _, what in mine.written)
                 mine.frames = [[]]
@@ -116,6 +118,13 @@ class Model:
 # -- how it is run -----------------------------------------------------------------------------------------------------
 
 
+# An order by a SELECT, on PostgreSQL.
+PLACE_ORDER = """
+    CREATE FUNCTION place_order(text) RETURNS integer
+    LANGUAGE sql AS 'INSERT INTO orders (note) VALUES ($1) RETURNING id'
+"""
+
+
 class Runner:
     """Runs a program on an app's sessions."""
 
@@ -130,6 +139,14 @@ class Runner:
             self._do(session, act, f"{session}-{self._number}")
             self._number += 1
 
+    def _writing_select(self, act: str, note: str) -> Any:
+        """A SELECT that inserts an order; SQLite has none, and gets an INSERT."""
+        orders = self._db.Order.__table__
+        made = insert(orders).values(note=note).returning(orders.c.id)
+        if self._db.engine.name != "postgresql":
+            return made
+        return select(func.place_order(note)) if act == "call" else select(made.cte("made").c.id)
+
     def _do(self, number: int, act: str, name: str) -> None:
         session, nested, db = self._sessions[number], self._nested[number], self._db
         match act:
@@ -143,6 +160,8 @@ class Runner:
                 session.execute(update(users).where(users.c.id == number + 2).values(visits=users.c.visits + 1))
             case "query":
                 session.scalar(select(func.count()).select_from(db.Order))
+            case "call" | "cte":
+                session.execute(self._writing_select(act, name)).all()
             case "nest":
                 nested.append(session.begin_nested())
             case "release" if nested:

@@ -12,7 +12,7 @@ import pytest
 from flask import request
 from hypothesis import HealthCheck, given, settings
 
-from tests.transaction.programs import SESSIONS, Model, Program, Runner, programs
+from tests.transaction.programs import PLACE_ORDER, SESSIONS, Model, Program, Runner, programs
 
 SHARE = 4  # of the profile's examples, for each number of sessions
 
@@ -38,6 +38,8 @@ class Stage:
                 session.close()
 
         shop.begin()
+        if shop.engine.name == "postgresql":
+            shop.sql(PLACE_ORDER)
         for number in range(SESSIONS):
             shop.sql("INSERT INTO \"user\" (id, name, visits) VALUES (:id, 'Ada', 0)", id=number + 2)
 
