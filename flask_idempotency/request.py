@@ -35,6 +35,7 @@ from flask_idempotency.http.resuming import RESUMED, ROUTED
 from flask_idempotency.misplaced import MisplacedDecorators
 from flask_idempotency.policy import DEFAULT, Exempt, Options, Policy
 from flask_idempotency.refusals import register, render, render_refusal
+from flask_idempotency.sessions.current import CURRENT
 from flask_idempotency.sessions.database import Database
 from flask_idempotency.state import State, current_state
 from flask_idempotency.stores.forks import notice_fork
@@ -326,12 +327,14 @@ def _with_safety_net(app: Flask, state: State) -> "WSGIApplication":
     def serve(environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
         notice_fork()
         exchange.prepare(environ)
+        outer = CURRENT.get()
         try:
             return wsgi_app(environ, start_response)
         finally:
             found = exchange.pop(environ, state)
             if found is not None:
                 _abandon(app, state, found)
+            CURRENT.set(outer)  # whatever became of ours: the thread has other requests, before and around this one
 
     return serve
 

@@ -320,6 +320,7 @@ class TransactionAttempt(JoinedTransaction):
     def _commit(self, answer: Answer | None) -> None:
         """Commit the work with its answer, or without one if there is none to keep."""
         if not self._pooled.is_valid:
+            self._close()
             raise StoreUnavailable(retry_after=1)
         is_ending = False  # the last statements have begun, which release the savepoint that _roll_back looks for
         try:

@@ -101,10 +101,9 @@ class JoinedTransaction:
         """Whether it has not ended."""
         return self._is_open
 
-    @property
-    def is_live(self) -> bool:
-        """Whether it can still be taken part in."""
-        return self._is_open and self._pooled.is_valid
+    def is_live_on(self, pool: Pool) -> bool:
+        """Say whether this is a transaction of a pool's database that can still be taken part in."""
+        return self._is_open and pool is self._engine.pool and self._pooled.is_valid
 
     def join(self, session: Session, connection: Connection) -> Connection:
         """Note that a session takes part by this connection."""
@@ -152,8 +151,7 @@ class JoinedTransaction:
 
         Raises WorkRefused if that cannot be told from what they have.
         """
-        self._is_open = False
-        end_lending(self)
+        self._close()
         self.shared.is_ending = True
         sessions = list(self._sessions.items())
         for session, _ in sessions:  # all of them, before a listener of one is called
@@ -168,6 +166,11 @@ class JoinedTransaction:
         self.shared.end()
         if failure is not None:
             raise failure
+
+    def _close(self) -> None:
+        """Let nobody else take part."""
+        self._is_open = False
+        end_lending(self)
 
     def _end(self, session: Session, connection: Connection) -> None:
         """End a session's part, as closing it would."""
@@ -364,11 +367,12 @@ def expire(session: Session) -> None:
 
 
 def is_joined_elsewhere(database: Database) -> bool:
-    """Say whether the app's session takes part in the work of another request; asked before this one has any."""
-    work: JoinedTransaction | None = (
-        getattr(database.session, "idempotency_transaction", None) if is_lending() else None
-    )
-    return work is not None and work.is_live
+    """Say whether we are part of another request's work on this database; asked before this one has any."""
+    if not is_lending():
+        return False
+    of_session: JoinedTransaction | None = getattr(database.session, "idempotency_transaction", None)
+    of_context = cast(JoinedTransaction | None, current_transaction())
+    return any(work is not None and work.is_live_on(database.engine.pool) for work in (of_session, of_context))
 
 
 def end_sessions(database: Database) -> None:

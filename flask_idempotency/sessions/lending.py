@@ -1,11 +1,9 @@
 """Whoever asks the app's engine for a connection in the middle of a request gets one on the request's transaction.
 
-A session of a second sessionmaker, ``engine.begin()`` and a nested app context all come to the engine's pool at last.
+A session of a second sessionmaker, ``engine.begin()`` and a nested context all come to the engine's pool at last.
 """
 
 import logging
-from collections.abc import Callable
-from contextvars import ContextVar
 from typing import Any, Protocol, cast
 from weakref import ref
 
@@ -16,6 +14,7 @@ from sqlalchemy.pool import Pool, PoolProxiedConnection
 
 from flask_idempotency.errors import IdempotencyError
 from flask_idempotency.http import exchange
+from flask_idempotency.sessions.current import CURRENT, nothing
 from flask_idempotency.sessions.outside_commits import watched
 from flask_idempotency.sessions.shared import SessionConnection, SharedTransaction
 
@@ -50,26 +49,16 @@ class Lender(Protocol):
         """Note that a session takes part by this connection."""
 
 
-def _nothing() -> None:
-    """There is no work."""
-
-
-# Nested app contexts, async views and asyncio.to_thread() see what the request has set. A new thread or greenlet does
-# not, even if it was given a copy of the request's context.
-# Weakly held: a request that ends where nobody could settle its work must not keep its connection.
-_CURRENT: ContextVar[Callable[[], Lender | None]] = ContextVar("flask_idempotency.work", default=_nothing)
-
-
 def begin_lending(work: Lender) -> None:
     """Let whoever is part of the current request take part in its work."""
     _OPEN.add(id(work))
-    _CURRENT.set(ref(work))
+    CURRENT.set(ref(work))
 
 
 def end_lending(work: Lender) -> None:
     """Let nobody else take part."""
     _OPEN.discard(id(work))
-    _CURRENT.set(_nothing)
+    CURRENT.set(nothing)
 
 
 def is_lending() -> bool:
@@ -78,13 +67,8 @@ def is_lending() -> bool:
 
 
 def current_transaction() -> Lender | None:
-    """Give the work of the current request, if it has any and we are part of it."""
-    if not _OPEN:
-        return None
-    mine = _CURRENT.get()()
-    if mine is None or not has_request_context():
-        return mine
-    return mine if _transaction_of_request() is mine else None  # a request may be sent inside another
+    """Give the work that we are part of, if there is any: of this request, or of the one that this was begun in."""
+    return cast(Lender | None, CURRENT.get()()) if _OPEN else None
 
 
 def _transaction_of_request() -> Lender | None:
@@ -157,7 +141,7 @@ def _note_session(session: Session, _: SessionTransaction, connection: Connectio
 
 def _warn_of_thread(pool: Pool) -> None:
     """Say once for each endpoint that a thread, or greenlet, does not take part in its request's transaction."""
-    work = _transaction_of_request() if has_request_context() and _CURRENT.get()() is None else None
+    work = _transaction_of_request() if has_request_context() and CURRENT.get()() is None else None
     if work is not None and work.is_on(pool) and request.endpoint not in _WARNED:
         _WARNED.add(request.endpoint)
         log.warning(

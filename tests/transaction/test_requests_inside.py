@@ -114,6 +114,36 @@ def test_it_is_refused_where_the_other_has_only_flushed(shop, inner):
     assert shop.notes == ["outer"]
 
 
+def test_it_is_refused_where_the_other_has_not_used_its_session_yet(shop, inner):
+    shop.app.testing = True
+
+    def view():
+        refused(shop)
+        order(shop, "outer")
+        shop.db.session.commit()
+        return "outer", 201
+
+    shop.serve(view)
+
+    assert shop.send().status_code == 201
+    assert (shop.notes, shop.records) == (["outer"], 1)
+
+
+def test_a_request_without_a_key_works_in_the_transaction_of_the_other(shop):
+    seen, statuses = [], [201, 500]
+    shop.serve(lambda: (order(shop, "inner"), shop.db.session.commit(), ("inner", 201))[2], "/inner")
+
+    def view():
+        seen.append(shop.send("/inner", key=None).status_code)
+        return "outer", statuses.pop()
+
+    shop.serve(idempotent(guard="transaction")(view))
+
+    assert (shop.send().status_code, shop.notes) == (500, [])
+    assert (shop.send().status_code, shop.notes) == (201, ["inner"])
+    assert seen == [201, 201]
+
+
 def test_it_is_refused_inside_of_a_phase_and_the_phase_is_unharmed(shop, inner):
     shop.app.testing = True
 

@@ -31,9 +31,14 @@ def nothing_warned_yet(monkeypatch):
     monkeypatch.setattr(lending, "_WARNED", set())
 
 
+def serve_beside(shop):
+    shop.serve(lambda: (in_a_nested_app_context(shop), ("beside", 201))[1], "/beside")
+
+
 def serve_with_a_crash(shop, work, guard="transaction"):
-    """Serve a view that does its work and crashes at the first try."""
+    """Serve a view that does its work and crashes at the first try, and one that it may send a request to."""
     crashes = [Crash]
+    serve_beside(shop)
 
     def view():
         work() if guard == "transaction" else phase("work", work)
@@ -121,6 +126,37 @@ def in_two_nested_app_contexts(shop):
         in_a_nested_app_context(shop)
 
 
+def in_a_request_context_that_was_pushed(shop):
+    with shop.app.test_request_context("/elsewhere"):
+        shop.db.session.add(shop.db.Order(note="beside"))
+        shop.db.session.commit()
+
+
+def in_an_app_context_inside_of_such_a_request_context(shop):
+    with shop.app.test_request_context("/elsewhere"):
+        in_a_nested_app_context(shop)
+
+
+def by_engine_begin_inside_of_such_a_request_context(shop):
+    with shop.app.test_request_context("/elsewhere"):
+        by_engine_begin(shop)
+
+
+def by_engine_begin_behind_such_a_request_context(shop):
+    with shop.app.test_request_context("/elsewhere"):
+        shop.app.preprocess_request()
+    by_engine_begin(shop)
+
+
+def in_a_request_without_a_key_that_is_dispatched_by_hand(shop):
+    with shop.app.test_request_context("/beside", method="POST"):
+        assert shop.app.full_dispatch_request().status_code == 201
+
+
+def in_a_request_without_a_key_that_is_sent_to_the_app_itself(shop):
+    assert shop.send("/beside", key=None).status_code == 201
+
+
 WAYS = [
     by_a_second_sessionmaker,
     by_a_session_made_by_hand,
@@ -132,6 +168,12 @@ WAYS = [
     in_a_nested_app_context,
     in_a_nested_app_context_after_the_session_of_the_view,
     in_two_nested_app_contexts,
+    in_a_request_context_that_was_pushed,
+    in_an_app_context_inside_of_such_a_request_context,
+    by_engine_begin_inside_of_such_a_request_context,
+    by_engine_begin_behind_such_a_request_context,
+    in_a_request_without_a_key_that_is_dispatched_by_hand,
+    in_a_request_without_a_key_that_is_sent_to_the_app_itself,
 ]
 
 
@@ -149,6 +191,7 @@ def test_what_a_view_writes_beside_its_session_is_part_of_its_transaction(shop, 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 def test_what_a_step_writes_beside_its_session_goes_if_the_step_fails(shop, way):
     crashes = [Crash]
+    serve_beside(shop)
 
     def step():
         way(shop)
@@ -524,3 +567,19 @@ def test_a_session_on_another_apps_database_does_not_lead_the_claim_there(make_s
 
     assert [answer.status_code for answer in answers] == [201, 201]
     assert found == (["here"], 1, [], 0)
+
+
+def test_a_protected_request_to_another_app_leaves_the_transaction_of_the_view_as_it_was(shop, tmp_path):
+    another = Shop(f"sqlite:///{tmp_path / 'another.sqlite'}")
+    another.begin()
+    another.serve(lambda: (in_a_nested_app_context(another), ("another", 201))[1])
+
+    def work():
+        assert another.send().status_code == 201
+        by_engine_begin(shop)
+
+    serve_with_a_crash(shop, work)
+
+    assert_takes_part(shop)
+    assert (another.notes, another.records) == (["beside"], 1)
+    another.close()
