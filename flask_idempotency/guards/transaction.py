@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable
 from datetime import timedelta
 from typing import cast
+from weakref import WeakSet
 
 from flask import request
 from sqlalchemy import Connection
@@ -57,6 +58,11 @@ WRITTEN_BEFORE = (
 LEFT = (
     "{endpoint} answered {status} with changes that were written and not committed, and would be lost: commit them in"
     " the view or in an after_request hook, for teardown is too late, or roll them back."
+)
+
+LOST = (
+    "{endpoint} answered {status} with changes that were not committed yet, and an error after the view rolled them"
+    " back: commit in the view, or let the after_request hook that commits raise the error."
 )
 
 log = logging.getLogger("flask_idempotency")
@@ -168,6 +174,8 @@ class TransactionAttempt(JoinedTransaction):
         self.claim = claim
         self._state, self._policy, self._asked = state, policy, asked
         self._left: int | None = None  # how often was committed before what the view has left uncommitted
+        self._left_by: WeakSet[Session] = WeakSet()  # the sessions that were to commit it
+        self._is_lost = False  # one of them has failed to, whatever became of it afterwards
         assert isinstance(claim.guard, Transaction), "this guard gives no other"
         self._has_past = claim.guard.has_past  # written before the claim, by a hook perhaps, and not committed since
         if self._has_past:
@@ -197,10 +205,18 @@ class TransactionAttempt(JoinedTransaction):
     def note_end(self) -> None:
         """Remember whether something is left to be committed, by a hook perhaps; later it may have been dropped."""
         self._left = None if self._is_settled() else self.shared.commits
+        if self._left is not None:
+            own = self._database.session
+            self._left_by.update(filter(self._has_left, {*self._sessions, *([] if own is None else [own])}))
+
+    def note_failure(self, session: Session) -> None:
+        """Know that what the view has left to be committed is gone, even if a hook makes light of it."""
+        self._is_lost |= session in self._left_by
 
     def stands(self) -> bool:
         """Say whether all that the view did was committed, by itself or by a hook."""
-        return self._is_settled() and (self._left is None or self.shared.commits > self._left)
+        is_committed = self._left is None or (self.shared.commits > self._left and not self._is_lost)
+        return is_committed and self._is_settled()
 
     def _is_settled(self) -> bool:
         """Say whether nothing is left to be committed, nor to be flushed: that may be by a session that never asked."""
@@ -262,9 +278,13 @@ class TransactionAttempt(JoinedTransaction):
     def _what_is_left(self, answer: Answer | None) -> WorkRefused | None:
         """Give what to raise if something was written that nobody has committed. Most can tell without asking."""
         assert isinstance(self.claim.guard, Transaction), "this guard gives no other"
-        if answer is None or not is_success(answer.status) or self.claim.guard.is_within:
+        if answer is None or not is_success(answer.status):
+            return None
+        if self._is_lost:
+            return WorkRefused(LOST.format(endpoint=request.endpoint, status=answer.status))
+        if self.claim.guard.is_within:
             return None  # in a test's transaction what the test has written cannot be told from this
-        if not self.shared.may_leave_changes or not self._store.has_unkept(self._pooled.driver_connection):
+        if not self.shared.may_leave_changes() or not self._store.has_unkept(self._pooled.driver_connection):
             return None
         return WorkRefused(LEFT.format(endpoint=request.endpoint, status=answer.status))
 

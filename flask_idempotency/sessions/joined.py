@@ -113,6 +113,9 @@ class JoinedTransaction:
         self._events.withhold(session)
         return connection
 
+    def note_failure(self, session: Session) -> None:
+        """Do nothing: whoever has rolled back knows."""
+
     def _free_connection(self, session: Session, engine: Engine) -> Connection:
         """Give the one connection to the session that has it, opened again if that has closed it; to others another."""
         has_it = (each for each, taken in self._sessions.items() if taken is self._connection)
@@ -171,6 +174,12 @@ class JoinedTransaction:
         """Let nobody else take part."""
         self._is_open = False
         end_lending(self)
+
+    def _has_left(self, session: Session) -> bool:
+        """Say whether a session has something to flush or to commit."""
+        connection = self._sessions.get(session)
+        face = None if connection is None else session_connection_of(connection)
+        return has_changes(session) or (face is not None and self.shared.may_leave_changes(face))
 
     def _end(self, session: Session, connection: Connection) -> None:
         """End a session's part, as closing it would."""

@@ -4,6 +4,7 @@ A session of a second sessionmaker, ``engine.begin()`` and a nested context all 
 """
 
 import logging
+import sys
 from typing import Any, Protocol, cast
 from weakref import ref
 
@@ -47,6 +48,9 @@ class Lender(Protocol):
 
     def join(self, session: Session, connection: Connection) -> Connection:
         """Note that a session takes part by this connection."""
+
+    def note_failure(self, session: Session) -> None:
+        """Note that what a session had done was rolled back because of an exception."""
 
 
 def begin_lending(work: Lender) -> None:
@@ -92,6 +96,7 @@ def watch_pool(engine: Engine) -> None:
         engine.pool.__class__ = _lending(type(engine.pool))  # dispose() makes the next pool of the same class
     if not event.contains(Session, "after_begin", _note_session):
         event.listen(Session, "after_begin", _note_session)
+        event.listen(Session, "after_rollback", _note_failure)
 
 
 def _lending(pool_class: type[Pool]) -> type[Pool]:
@@ -137,6 +142,14 @@ def _note_session(session: Session, _: SessionTransaction, connection: Connectio
     elif not isinstance(face, SessionConnection) and hasattr(connection.engine.pool, _MARK) and has_request_context():
         # With the pool: a request may pass through two apps.
         request.environ.setdefault(_BEGUN, []).append((connection.engine.pool, ref(session)))
+
+
+def _note_failure(session: Session) -> None:
+    """Note that a session was rolled back because of an exception (``after_rollback``); a savepoint does not count."""
+    if _OPEN and sys.exc_info()[0] is not None and not session.in_nested_transaction():
+        work = current_transaction()
+        if work is not None and work.is_open:
+            work.note_failure(session)
 
 
 def _warn_of_thread(pool: Pool) -> None:

@@ -55,10 +55,10 @@ class SharedTransaction:
         """Whether nothing was written, or undone, that was not committed."""
         return not (self.to_undo or self._has_open_writes())
 
-    @property
-    def may_leave_changes(self) -> bool:
-        """Whether something may have been written that nobody has committed or rolled back."""
-        return any(layer.is_open and layer.may_have_changed for layer in self._layers)
+    def may_leave_changes(self, face: "SessionConnection | None" = None) -> bool:
+        """Say whether something may have been written that nobody has committed or rolled back; by this face alone."""
+        changed = (layer.owner for layer in self._layers if layer.is_open and layer.may_have_changed)
+        return any(face is None or owner is face for owner in changed)
 
     def has_uncommitted(self, face: "SessionConnection") -> bool:
         """Say whether something was written through this face that it has neither committed nor rolled back."""

@@ -1,10 +1,12 @@
 """A hook that commits what the view did, and fails: nothing is kept, and nobody is told 201 for no row."""
 
+from contextlib import suppress
+
 import pytest
 from flask import after_this_request, session
 from flask.sessions import SecureCookieSessionInterface
-from sqlalchemy import text
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy import event, text
+from sqlalchemy.exc import IntegrityError, PendingRollbackError
 
 from flask_idempotency import idempotent
 
@@ -190,6 +192,170 @@ def test_a_hook_that_always_fails_to_commit_never_leaves_an_answer(make_shop):
 
     assert [answer.status_code for answer in answers] == [500, 500]
     assert (shop.notes, shop.records) == ([], 0)
+
+
+# -- hooks that make light of it ---------------------------------------------------------------------------------------
+
+
+class Swallowing(Hook):
+    """As Hook, but it fails without anybody hearing of it."""
+
+    def __call__(self, response):
+        if self._fail is None:
+            return super().__call__(response)
+        fail, self._fail = self._fail, None
+        fail(self._shop)
+        return response
+
+
+def commits_and_rolls_back(shop):
+    try:
+        is_refused_by_the_database(shop)
+    except IntegrityError:
+        shop.db.session.rollback()
+
+
+def commits_and_forgets(shop):
+    with suppress(IntegrityError):
+        is_refused_by_the_database(shop)
+
+
+def flushes_and_commits_the_rest(shop):
+    shop.db.session.add_all([shop.db.Order(number="taken"), shop.db.Order(number="taken")])
+    with suppress(IntegrityError):
+        shop.db.session.flush()
+    with suppress(PendingRollbackError):
+        shop.db.session.commit()
+
+
+def fails_and_commits_something_else(shop):
+    commits_and_rolls_back(shop)
+    shop.db.session.execute(text('UPDATE "user" SET visits = visits + 1'))
+    shop.db.session.commit()
+
+
+def commits_in_a_block(shop):
+    session = shop.db.session()
+    with suppress(IntegrityError), session.get_transaction() or session.begin():
+        shop.db.session.add_all([shop.db.Order(number="taken"), shop.db.Order(number="taken")])
+
+
+def is_stopped_by_a_listener(shop):
+    def refuse(*_):
+        raise Trouble
+
+    event.listen(shop.db.session(), "before_flush", refuse, once=True)
+    try:
+        shop.db.session.add(shop.db.Order(note="more"))
+        shop.db.session.commit()
+    except Trouble:
+        shop.db.session.rollback()
+
+
+SWALLOWED = [
+    commits_and_rolls_back,
+    commits_and_forgets,
+    flushes_and_commits_the_rest,
+    fails_and_commits_something_else,
+    commits_in_a_block,
+    is_stopped_by_a_listener,
+]
+
+
+@pytest.mark.parametrize("work", WORKS, ids=lambda each: each.__name__)
+@pytest.mark.parametrize("fail", SWALLOWED, ids=lambda each: each.__name__)
+def test_a_late_commit_that_fails_is_no_success_though_the_hook_makes_light_of_it(make_shop, fail, work, caplog):
+    shop = make_shop()
+    shop.begin()
+    shop.app.after_request(Swallowing(shop, fail))
+    shop.serve(idempotent(lambda: (work(shop), ("made", 201))[1]))
+
+    first = shop.send()
+    left = shop.notes, shop.records
+    second, third = shop.send(), shop.send()
+
+    assert (first.status_code, left) == (500, ([], 0))
+    assert "an error after the view rolled them back" in caplog.text
+    assert [(answer.status_code, REPLAYED in answer.headers) for answer in (second, third)] == [
+        (201, False),
+        (201, True),
+    ]
+    assert shop.notes == ["one"]
+
+
+def test_a_session_of_the_same_request_that_the_view_did_not_use_may_fail(make_shop):
+    shop = make_shop()
+    shop.begin()
+
+    @shop.app.after_request
+    def audit(response):
+        with suppress(IntegrityError), shop.db.session.session_factory() as another:
+            another.add_all([shop.db.Order(number="taken"), shop.db.Order(number="taken")])
+            another.commit()
+        shop.db.session.commit()
+        return response
+
+    shop.serve(idempotent(lambda: (flushes(shop), ("made", 201))[1]))
+
+    answers = [shop.send() for _ in range(2)]
+
+    assert [(answer.status_code, REPLAYED in answer.headers) for answer in answers] == [(201, False), (201, True)]
+    assert shop.notes == ["one"]
+
+
+def commits(shop):
+    adds(shop)
+    shop.db.session.commit()
+
+
+def looks_up(shop):
+    commits(shop)
+    shop.db.session.execute(text("SELECT 1"))
+
+
+@pytest.mark.parametrize("work", [commits, looks_up], ids=lambda each: each.__name__)
+@pytest.mark.parametrize("fail", SWALLOWED, ids=lambda each: each.__name__)
+def test_what_the_view_has_committed_itself_stands_whatever_a_hook_fails_to_commit(make_shop, fail, work):
+    shop = make_shop()
+    shop.begin()
+    shop.app.after_request(Swallowing(shop, fail))
+    shop.serve(idempotent(lambda: (work(shop), ("made", 201))[1]))
+
+    answers = [shop.send() for _ in range(2)]
+
+    assert [(answer.status_code, REPLAYED in answer.headers) for answer in answers] == [(201, False), (201, True)]
+    assert shop.notes == ["one"]
+
+
+def test_a_hook_may_take_back_on_purpose_what_the_view_has_left(make_shop):
+    shop = make_shop()
+    shop.begin()
+    shop.app.after_request(lambda response: (shop.db.session.rollback(), response)[1])
+    shop.serve(idempotent(lambda: (flushes(shop), ("tried", 200))[1]))
+
+    answers = [shop.send() for _ in range(2)]
+
+    assert [(answer.status_code, REPLAYED in answer.headers) for answer in answers] == [(200, False), (200, True)]
+    assert shop.notes == []
+
+
+def test_a_savepoint_of_a_hook_may_fail(make_shop):
+    shop = make_shop()
+    shop.begin()
+
+    @shop.app.after_request
+    def commit(response):
+        with suppress(IntegrityError), shop.db.session.begin_nested():
+            shop.db.session.add_all([shop.db.Order(number="taken"), shop.db.Order(number="taken")])
+        shop.db.session.commit()
+        return response
+
+    shop.serve(idempotent(lambda: (flushes(shop), ("made", 201))[1]))
+
+    answers = [shop.send() for _ in range(2)]
+
+    assert [(answer.status_code, REPLAYED in answer.headers) for answer in answers] == [(201, False), (201, True)]
+    assert shop.notes == ["one"]
 
 
 # -- hooks in whatever order -------------------------------------------------------------------------------------------
