@@ -17,20 +17,19 @@ from flask_idempotency.http.forms import idempotency_field
 from flask_idempotency.policy import (
     DEFAULT,
     EXEMPT,
-    MARK,
     CallerFunction,
     FingerprintFunction,
     Keep,
     Options,
     ScopeFunction,
     make_options,
-    note_decorated,
 )
 from flask_idempotency.publishing import describe
 from flask_idempotency.request import do_afterwards, follow, open_decorated
 from flask_idempotency.settings import Guard, InFlight
 from flask_idempotency.state import NAME, check_at_start, current_state, make_state
 from flask_idempotency.stores import Store, TransactionalStore
+from flask_idempotency.views import MARK, note_decorated
 
 View = TypeVar("View", bound=Callable[..., Any])
 

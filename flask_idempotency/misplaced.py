@@ -11,10 +11,11 @@ from typing import Any
 from flask import Flask, request
 
 from flask_idempotency.errors import ConfigError
-from flask_idempotency.policy import MARK, Options, is_decorated, layers_of
+from flask_idempotency.policy import Options
 from flask_idempotency.settings import SAFE_METHODS
 from flask_idempotency.state import State
 from flask_idempotency.stores.forks import start_afresh_in_child
+from flask_idempotency.views import MARK, is_decorated, layers_of
 
 Mistakes = dict[tuple[str, str], str]  # of an endpoint's method: a sentence that says what to do
 

@@ -25,16 +25,12 @@ from flask_idempotency.policy import (
     Policy,
     ScopeFunction,
     apply,
-    has_decorators,
-    has_decorators_inside,
-    is_lazy,
     is_question,
-    load,
-    options_of,
 )
 from flask_idempotency.sessions.database import Database, open_database
 from flask_idempotency.settings import Guard, Settings, read_settings
 from flask_idempotency.stores import Store, TablesMissing, open_store
+from flask_idempotency.views import has_decorators, has_decorators_inside, is_lazy, load, options_of
 
 if TYPE_CHECKING:
     from sqlalchemy import URL
