@@ -27,6 +27,7 @@ from flask_idempotency.misplaced import find_misplaced
 from flask_idempotency.policy import Exempt
 from flask_idempotency.state import current_state, longest_retention
 from flask_idempotency.stores import Store
+from flask_idempotency.views import BEHIND_DISPATCH, has_own_dispatch
 
 log = logging.getLogger("flask_idempotency")
 
@@ -193,7 +194,7 @@ def routes() -> None:
         if rule.endpoint in current_app.view_functions
     ]
     _table(["Endpoint", "Method", "Rule", "Protected", "Key", "Guard", "Lease", "Retention", "In flight"], rows)
-    for sentence in dict.fromkeys(misplaced.values()):
+    for sentence in [*dict.fromkeys(misplaced.values()), *([BEHIND_DISPATCH] if has_own_dispatch(app) else [])]:
         click.echo(sentence, err=True)
 
 

@@ -1,11 +1,9 @@
 """Decorators that protect nothing: looked for at an app's first request, when all its routes are known."""
 
 import logging
-import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from threading import Lock
-from types import FunctionType
 from typing import Any
 
 from flask import Flask, request
@@ -15,7 +13,7 @@ from flask_idempotency.policy import Options
 from flask_idempotency.settings import SAFE_METHODS
 from flask_idempotency.state import State
 from flask_idempotency.stores.forks import start_afresh_in_child
-from flask_idempotency.views import MARK, is_decorated, layers_of
+from flask_idempotency.views import MARK, is_decorated, layers_of, what_is_named_like
 
 Mistakes = dict[tuple[str, str], str]  # of an endpoint's method: a sentence that says what to do
 
@@ -62,7 +60,7 @@ def _above_routes(app: Flask, state: State) -> Mistakes:
     protected = {id(each) for layers in marked for each in layers}
 
     def is_lost(view: Any) -> bool:
-        return is_decorated(view) and id(view) not in protected and not _has_its_name(view)
+        return is_decorated(view) and id(view) not in protected and what_is_named_like(view) is not view
 
     return {
         (endpoint, method): f"@idempotent stands above the route of {endpoint!r}, and the route does not know of it:"
@@ -109,11 +107,3 @@ def _served(app: Flask) -> Iterator[tuple[str, str]]:
         for method in sorted(rule.methods or ())
     }
     return (pair for pair in pairs if pair[1] not in ("HEAD", "OPTIONS"))
-
-
-def _has_its_name(view: FunctionType) -> bool:
-    """Say whether a function is what its name in its module stands for: then it was registered as it is on purpose."""
-    found: Any = sys.modules.get(view.__module__)
-    for name in view.__qualname__.split("."):
-        found = getattr(found, name, None)
-    return found is view

@@ -39,13 +39,14 @@ from flask_idempotency.sessions.current import CURRENT
 from flask_idempotency.sessions.database import Database
 from flask_idempotency.state import State, current_state
 from flask_idempotency.stores.forks import notice_fork
+from flask_idempotency.views import BEHIND_DISPATCH, has_own_dispatch
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
 BEHIND_DECORATORS = (
-    "%s %s (%s) has decorators but not @idempotent: a request with a key is claimed, and a replay answered, before they"
-    " run. Put @idempotent below the decorators that decide who may come in, or @exempt on the view."
+    "%s %s (%s) has decorators or its own dispatch_request, but not @idempotent: a request with a key is claimed, and a"
+    " replay is sent, before they run. Put @idempotent below whatever checks access, or @exempt on the view."
 )
 
 NESTED = "One request, one claim: a protected view was called inside another; call what it does instead."
@@ -141,8 +142,11 @@ def _open_undecorated(state: State) -> Response | None:
         _refuse_to_resume(state, asked)
     if endpoint is None or options is not None:
         return None  # the latter opens where its decorator stands, or not at all
-    if asked.method in state.policy().methods and state.is_behind_decorators(endpoint, asked.method):
-        state.warn_once(BEHIND_DECORATORS, asked.method, asked.url_rule, endpoint)
+    if asked.method in state.policy().methods:
+        if state.is_behind_decorators(endpoint, asked.method):
+            state.warn_once(BEHIND_DECORATORS, asked.method, asked.url_rule, endpoint)
+        if has_own_dispatch(current_app):
+            state.warn_once(BEHIND_DISPATCH)
     return _open(state, asked, DEFAULT)
 
 

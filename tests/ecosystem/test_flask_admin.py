@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from jinja2 import DictLoader
 
-from tests.ecosystem.apps.flask_admin import Header
+from tests.ecosystem.apps.flask_admin import Decorated, Header
 from tests.ecosystem.shop import REPLAYED
 
 TEMPLATE = """
@@ -16,7 +16,7 @@ TEMPLATE = """
 """
 
 
-class Form(Header):
+class Form(Decorated):
     """The field is rendered into the form."""
 
     create_template = "create_order.html"
@@ -57,3 +57,20 @@ def test_a_form_that_was_wrong_comes_back_with_a_new_key_and_can_be_corrected(ad
     assert key_in(again) != key
     assert client.post(admin.path, data={"item": "tea", "_idempotency_key": key_in(again)}).status_code == 302
     assert admin.orders == ["tea"]
+
+
+def test_whoever_may_not_come_in_gets_no_replay(make_shop: Callable[..., Any]) -> None:
+    admin = make_shop(Decorated)
+    first, retry = admin.send(), admin.send()
+
+    stranger = admin.send(headers={"X-User": "mallory"})
+
+    assert (first.status_code, retry.headers[REPLAYED]) == (302, "true")
+    assert (stranger.status_code, REPLAYED in stranger.headers) == (403, False)
+    assert admin.orders == ["tea"]
+
+
+def test_a_view_that_is_not_decorated_is_named_in_a_warning(make_shop: Callable[..., Any], caplog: Any) -> None:
+    make_shop(Header).send()
+
+    assert [each for each in caplog.messages if "/admin/order/new/" in each and "but not @idempotent" in each]

@@ -1,14 +1,16 @@
 """What stands above `@idempotent` has its say before a claim or a replay, even if it forgot `functools.wraps`."""
 
-from functools import wraps
+from functools import partial, wraps
 from itertools import count
 
 import pytest
-from flask import abort, make_response, request
-from flask.views import MethodView
+from flask import Blueprint, Flask, abort, make_response, request
+from flask.views import MethodView, View
 
-from flask_idempotency import exempt, idempotent
+from flask_idempotency import Idempotency, exempt, idempotent, scopes
 from flask_idempotency.errors import IdempotencyError
+from flask_idempotency.stores.memory import MemoryStore
+from flask_idempotency.views import has_decorators
 from tests.apps.shop import REPLAYED
 
 
@@ -200,11 +202,109 @@ class OfAResource(MethodView):
         return "made", 201
 
 
+class OfADispatch(MethodView):
+    """With a check around all its methods."""
+
+    def dispatch_request(self, **kwargs):
+        check()
+        return super().dispatch_request(**kwargs)
+
+    def post(self):
+        return "made", 201
+
+
+class WithADispatchOfItsOwn(MethodView):
+    """With a check around all its methods, which it finds by itself."""
+
+    def dispatch_request(self, **kwargs):
+        check()
+        return getattr(self, request.method.lower())(**kwargs)
+
+    def post(self):
+        return "made", 201
+
+
+class Single(View):
+    """With one function for all methods."""
+
+    def dispatch_request(self):
+        return "made", 201
+
+
+class Checking:
+    """Stands before another class."""
+
+    def dispatch_request(self, **kwargs):
+        check()
+        return super().dispatch_request(**kwargs)
+
+
+class OfAMixin(Checking, Single):
+    """With a check in a class before its own."""
+
+
+class OfAClassWithoutWraps(MethodView):
+    """With decorators for all its methods that forgot `functools.wraps`."""
+
+    decorators = (without_wraps,)
+
+    def post(self):
+        return "made", 201
+
+
+class OfAMethodWithoutWraps(MethodView):
+    """With a decorator on one that forgot `functools.wraps`."""
+
+    @without_wraps
+    def post(self):
+        return "made", 201
+
+
+def renamed(view):
+    def checked():
+        check()
+        return view()
+
+    checked.__name__ = view.__name__  # as was done before there was `functools.wraps`
+    return checked
+
+
+def without_arguments(view):
+    def checked():
+        check()
+        return view()
+
+    return checked
+
+
+@without_arguments
+def made_in_a_module():
+    return "made", 201
+
+
+def make():
+    return "made", 201
+
+
 BARE = {
-    "a function": with_wraps(lambda: ("made", 201)),
+    "a function": with_wraps(make),
     "a class": OfAClass.as_view("bare"),
     "a method": OfAMethod.as_view("bare"),
     "a resource": OfAResource.as_view("bare"),
+    "a dispatch_request": OfADispatch.as_view("bare"),
+    "a dispatch_request of its own": WithADispatchOfItsOwn.as_view("bare"),
+    "a mixin": OfAMixin.as_view("bare"),
+    "a function, without wraps": without_wraps(make),
+    "a function, of keywords only": keywords_only(make),
+    "a function, of positions only": positions_only(make),
+    "a function, with options": with_options(make),
+    "a function, renamed by hand": renamed(make),
+    "a function of a module, without arguments": made_in_a_module,
+    "a coroutine": of_a_coroutine(make),
+    "an object": Object(make),
+    "some of a function's arguments": partial(with_wraps(lambda kind: (kind, 201)), "made"),
+    "a class, without wraps": OfAClassWithoutWraps.as_view("bare"),
+    "a method, without wraps": OfAMethodWithoutWraps.as_view("bare"),
 }
 bare = pytest.mark.parametrize("view", BARE.values(), ids=BARE)
 
@@ -221,8 +321,9 @@ def test_a_view_behind_decorators_of_its_own_is_warned_about_once_by_name(shop, 
     assert before == []
     [message] = caplog.messages
     assert message == (
-        "POST /bare (bare) has decorators but not @idempotent: a request with a key is claimed, and a replay answered,"
-        " before they run. Put @idempotent below the decorators that decide who may come in, or @exempt on the view."
+        "POST /bare (bare) has decorators or its own dispatch_request, but not @idempotent: a request with a key is"
+        " claimed, and a replay is sent, before they run. Put @idempotent below whatever checks access, or @exempt on"
+        " the view."
     )
 
 
@@ -247,10 +348,179 @@ def plain(shop):
     return lambda: shop.run()
 
 
-@pytest.mark.parametrize("view", [below, left_alone, plain], ids=lambda view: view.__name__)
+def a_bound_method(shop):
+    return shop.run
+
+
+def part_of_a_function(shop):
+    return partial(lambda kind: shop.run(), "tea")
+
+
+def with_a_function_beside_it(shop):
+    def place_order(**_):
+        return shop.run()
+
+    def create_order(**arguments):
+        return place_order(**arguments)
+
+    return create_order
+
+
+def with_a_function_that_it_was_given(shop, place_order=make):
+    def create_order():
+        place_order()
+        return shop.run()
+
+    return create_order
+
+
+def made_under_a_name(shop):
+    def view():
+        return shop.run()
+
+    view.__name__ = "create_order"
+    return view
+
+
+def a_coroutine(shop):
+    async def view():
+        return shop.run()
+
+    return view
+
+
+def a_class(shop):
+    class Orders(MethodView):
+        def post(self):
+            return shop.run()
+
+    return Orders.as_view("orders")
+
+
+def a_class_that_inherits(shop):
+    class Base(MethodView):
+        def post(self):
+            return shop.run()
+
+    class Orders(Base):
+        def post(self):
+            return super().post()
+
+    return Orders.as_view("orders")
+
+
+def a_class_with_one_function(shop):
+    class Orders(View):
+        def dispatch_request(self):
+            return shop.run()
+
+    return Orders.as_view("orders")
+
+
+def a_class_with_one_function_that_it_replaces(shop):
+    class Orders(Single):
+        def dispatch_request(self):
+            return shop.run()
+
+    return Orders.as_view("orders")
+
+
+def decorated_inside_a_dispatch(shop):
+    class Orders(MethodView):
+        def dispatch_request(self, **kwargs):
+            check()
+            return super().dispatch_request(**kwargs)
+
+        @idempotent
+        def post(self):
+            return shop.run()
+
+    return Orders.as_view("orders")
+
+
+PLAIN = [
+    below,
+    left_alone,
+    plain,
+    a_bound_method,
+    part_of_a_function,
+    with_a_function_beside_it,
+    with_a_function_that_it_was_given,
+    made_under_a_name,
+    a_coroutine,
+    a_class,
+    a_class_that_inherits,
+    a_class_with_one_function,
+    a_class_with_one_function_that_it_replaces,
+    decorated_inside_a_dispatch,
+]
+
+
+@pytest.mark.parametrize("view", PLAIN, ids=lambda view: view.__name__)
 def test_other_views_are_not_warned_about(shop, view, caplog):
     shop.app.add_url_rule("/other", "other", view(shop), methods=["POST"])
 
     shop.send("/other", headers=ALICE)
+    lines = shop.app.test_cli_runner().invoke(args=["idempotency", "routes"]).output.splitlines()
 
     assert caplog.messages == []
+    assert [line for line in lines if "before its decorators" in line] == []
+
+
+def test_the_views_of_blueprints_and_of_flask_itself_are_not_taken_for_decorated(shop):
+    blueprint = Blueprint("api", __name__, static_folder="static")
+    blueprint.add_url_rule("/view", "view", lambda: shop.run(), methods=["POST"])
+    shop.app.register_blueprint(blueprint, url_prefix="/api")
+
+    assert {"static", "api.static", "api.view"} < shop.app.view_functions.keys()
+    assert not any(
+        has_decorators(shop.app.view_functions[each], "GET") for each in ("static", "api.static", "api.view")
+    )
+
+
+# -- an app whose dispatch_request was changed -------------------------------------------------------------------------
+
+
+class CheckingApp(Flask):
+    """Decides in its own `dispatch_request` who may come in."""
+
+    def dispatch_request(self, *args, **kwargs):
+        check()
+        return super().dispatch_request(*args, **kwargs)
+
+
+def of_a_class_of_its_own():
+    return CheckingApp("shop")
+
+
+def replaced():
+    app = Flask("shop")
+    dispatch = app.dispatch_request
+
+    def checked(*args, **kwargs):
+        check()
+        return dispatch(*args, **kwargs)
+
+    app.dispatch_request = checked
+    return app
+
+
+@pytest.mark.parametrize("make_app", [of_a_class_of_its_own, replaced])
+def test_an_app_with_its_own_dispatch_request_is_warned_about_once(make_app, caplog):
+    app = make_app()
+    app.config["IDEMPOTENCY_HOUSEKEEPING"] = False
+    Idempotency(app, store=MemoryStore(), scope=scopes.everyone)
+    app.add_url_rule("/plain", "plain", make, methods=["POST"])
+    app.add_url_rule("/other", "other", lambda: make(), methods=["POST"])
+    app.add_url_rule("/decorated", "decorated", idempotent(make), methods=["POST"])
+    client = app.test_client()
+    for path in ("/decorated", "/plain", "/other"):
+        client.post(path, headers={**ALICE, "Idempotency-Key": path})
+
+    [message] = caplog.messages
+    assert message == (
+        "This app has its own dispatch_request: a request with a key to a view without @idempotent is claimed, and a"
+        " replay is sent, before it runs. If it checks access, do that in a before_request hook, or put @idempotent on"
+        " the views."
+    )
+    assert message in app.test_cli_runner().invoke(args=["idempotency", "routes"]).output
