@@ -187,15 +187,18 @@ def routes() -> None:
     """Show which view is protected, and how; and name decorators that protect nothing."""
     app = current_app._get_current_object()  # type: ignore[attr-defined]  # the documented way
     misplaced = find_misplaced(app, current_state())
+    refused = {place for place, mistake in misplaced.items() if mistake.is_refused}
     rows = [
-        [rule.endpoint, method, rule.rule, *_protection(rule.endpoint, method, (rule.endpoint, method) in misplaced)]
+        [rule.endpoint, method, rule.rule, *_protection(rule.endpoint, method, (rule.endpoint, method) in refused)]
         for rule in sorted(current_app.url_map.iter_rules(), key=lambda rule: (rule.rule, rule.endpoint))
         for method in sorted((rule.methods or set()) - {"GET", "HEAD", "OPTIONS"})
         if rule.endpoint in current_app.view_functions
     ]
     _table(["Endpoint", "Method", "Rule", "Protected", "Key", "Guard", "Lease", "Retention", "In flight"], rows)
-    for sentence in [*dict.fromkeys(misplaced.values()), *([BEHIND_DISPATCH] if has_own_dispatch(app) else [])]:
-        click.echo(sentence, err=True)
+    for mistake in dict.fromkeys(misplaced.values()):
+        click.echo(mistake.sentence, err=True)
+    if has_own_dispatch(app):
+        click.echo(BEHIND_DISPATCH, err=True)
 
 
 def _find(text: str) -> list[Record]:
@@ -283,9 +286,9 @@ def _facts(record: Record) -> Iterable[tuple[str, str]]:
         yield "to do", "find out what took effect; then: flask idempotency resolve"
 
 
-def _protection(endpoint: str, method: str, is_misplaced: bool) -> Sequence[str]:
+def _protection(endpoint: str, method: str, is_refused: bool) -> Sequence[str]:
     state = current_state()
-    if is_misplaced:
+    if is_refused:
         return ["refused: see below", *[""] * 5]
     options = state.options_of(endpoint, method)
     if isinstance(options, Exempt):

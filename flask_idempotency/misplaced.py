@@ -2,22 +2,32 @@
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 from threading import Lock
 from typing import Any
 
 from flask import Flask, request
 
 from flask_idempotency.errors import ConfigError
-from flask_idempotency.policy import Options
+from flask_idempotency.policy import Options, Policy
 from flask_idempotency.settings import SAFE_METHODS
 from flask_idempotency.state import State
 from flask_idempotency.stores.forks import start_afresh_in_child
 from flask_idempotency.views import MARK, is_decorated, layers_of, what_is_named_like
 
-Mistakes = dict[tuple[str, str], str]  # of an endpoint's method: a sentence that says what to do
-
 log = logging.getLogger("flask_idempotency")
+
+
+@dataclass(frozen=True, slots=True)
+class Mistake:
+    """What is wrong with a decorator, in a sentence that says what to do; and whether its requests are refused."""
+
+    sentence: str
+    is_refused: bool = True
+
+
+Mistakes = dict[tuple[str, str], Mistake]  # of an endpoint's method
 
 
 class MisplacedDecorators:
@@ -35,15 +45,17 @@ class MisplacedDecorators:
     def check(self, endpoint: str | None, _: dict[str, Any] | None) -> None:
         """Raise ConfigError for a request to a view that only seems to be protected (``url_value_preprocessor``)."""
         found = self._look() if self._found is None else self._found
-        if found and endpoint is not None and (sentence := found.get((endpoint, request.method))) is not None:
-            raise ConfigError(sentence)
+        if found and endpoint is not None:
+            mistake = found.get((endpoint, request.method))
+            if mistake is not None and mistake.is_refused:
+                raise ConfigError(mistake.sentence)
 
     def _look(self) -> Mistakes:
         with self._lock:
             if self._found is None:
                 found = find_misplaced(self._app, self._state)
-                for sentence in dict.fromkeys(found.values()):
-                    log.error("%s", sentence)
+                for mistake in dict.fromkeys(found.values()):
+                    log.log(logging.ERROR if mistake.is_refused else logging.WARNING, "%s", mistake.sentence)
                 self._found = found
             return self._found
 
@@ -63,39 +75,74 @@ def _above_routes(app: Flask, state: State) -> Mistakes:
         return is_decorated(view) and id(view) not in protected and what_is_named_like(view) is not view
 
     return {
-        (endpoint, method): f"@idempotent stands above the route of {endpoint!r}, and the route does not know of it:"
-        " move @idempotent below the decorator that makes the route."
+        (endpoint, method): Mistake(
+            f"@idempotent stands above the route of {endpoint!r}, which calls the view without it: move @idempotent"
+            " below the decorator that makes the route."
+        )
         for endpoint, method in _served(app)
         if state.options_of(endpoint, method) is None and any(map(is_lost, views[endpoint]))
     }
 
 
 def _on_other_methods(app: Flask, state: State) -> Mistakes:
-    """Find decorators that require a key where none is looked at: nowhere do they serve a method of their policy.
-
-    One that several views share, as a base class does, may have its effect on another view.
-    """
-    served: defaultdict[Options, list[tuple[str, str]]] = defaultdict(list)
+    """Find what would run without the key that its decorator requires, and options that contradict each other."""
+    views: defaultdict[tuple[Options, int], list[tuple[str, str]]] = defaultdict(list)
+    everywhere: defaultdict[Options, set[str]] = defaultdict(set)
     for endpoint, method in _served(app):
         options = state.options_of(endpoint, method)
-        if isinstance(options, Options) and options.required:
-            served[options].append((endpoint, method))
-    return {
-        (endpoint, method): _without_effect(endpoint, [each for other, each in places if other == endpoint])
-        for options, places in served.items()
-        if not state.policy(options).methods.intersection(method for _, method in places)
-        for endpoint, method in places
-    }
+        if isinstance(options, Options):
+            views[options, id(app.view_functions[endpoint])].append((endpoint, method))
+            everywhere[options].add(method)
+    mistakes: Mistakes = {}
+    for (options, _), places in views.items():
+        try:
+            policy = state.policy(options)
+        except ConfigError as error:
+            mistakes |= {place: Mistake(f"The decorator of {place[0]!r}: {error}") for place in places}
+            continue
+        if policy.required:
+            has_effect = bool(policy.methods & everywhere[options])
+            mistakes |= _on_one_view(policy, places, options.methods is not None, has_effect)
+    return mistakes
 
 
-def _without_effect(endpoint: str, methods: list[str]) -> str:
-    missing = sorted(set(methods) - SAFE_METHODS)
-    names = ", ".join(f'"{each}"' for each in missing)
-    advice = f"add methods={{{names}}} to it, or remove it" if missing else "remove it, for reading needs no key"
-    return (
-        f"@idempotent(required=True) has no effect on {endpoint!r}, which serves only"
+def _on_one_view(policy: Policy, places: list[tuple[str, str]], names_methods: bool, has_effect: bool) -> Mistakes:
+    """Find the methods of a view that would run without a key, though its policy requires one.
+
+    Reading needs none, and a decorator that several views share, as a base class does, may have its effect on another.
+    A decorator that names its methods leaves the others out on purpose, unless the view serves no other. A method that
+    is not covered runs as if we were not there, so it is not refused beside one that is.
+    """
+    methods = {method for _, method in places}
+    covered = policy.methods & methods
+    if covered:
+        left = set() if names_methods else methods - covered - SAFE_METHODS
+        return {(endpoint, each): _without_key(endpoint, each, covered) for endpoint, each in places if each in left}
+    if has_effect and methods <= SAFE_METHODS:
+        return {}
+    return {(endpoint, each): _without_effect(endpoint, methods) for endpoint, each in places}
+
+
+def _without_key(endpoint: str, method: str, covered: Collection[str]) -> Mistake:
+    return Mistake(
+        f"{method} of {endpoint!r} runs without a key, though its @idempotent requires one: add"
+        f" methods={_set_of([*covered, method])} to the decorator, or methods={_set_of(covered)} if {method} needs no"
+        " key.",
+        is_refused=False,
+    )
+
+
+def _without_effect(endpoint: str, methods: Collection[str]) -> Mistake:
+    missing = set(methods) - SAFE_METHODS
+    advice = f"add methods={_set_of(missing)} to it, or remove it" if missing else "remove it: reading needs no key"
+    return Mistake(
+        f"@idempotent requires a key, but has no effect on {endpoint!r}, which serves only"
         f" {' and '.join(sorted(methods))}: {advice}."
     )
+
+
+def _set_of(methods: Collection[str]) -> str:
+    return "{" + ", ".join(f'"{each}"' for each in sorted(methods)) + "}"
 
 
 def _served(app: Flask) -> Iterator[tuple[str, str]]:

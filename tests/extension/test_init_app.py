@@ -356,7 +356,7 @@ def test_psycopg2_is_told_what_a_phase_and_the_transaction_guard_need(postgres_u
     app.extensions["idempotency"].store.close()
 
     assert str(of_phase.value) == f"phase() {needs}."
-    assert str(of_view.value) == f'guard="transaction" {needs}, or set guard="lease".'
+    assert str(of_view.value) == f'The decorator of \'own\': guard="transaction" {needs}, or set guard="lease".'
     assert refusal(scope=scopes.everyone, db=own_database(url)) == (
         f'guard="transaction" {needs}, or set IDEMPOTENCY_GUARD = "lease".'
     )

@@ -132,7 +132,7 @@ def test_a_required_key_on_a_view_that_only_reads_is_refused():
     app = make_app()
     app.add_url_rule("/orders", "list", idempotent(required=True)(lambda: "ok"))
 
-    with pytest.raises(ConfigError, match="serves only GET: remove it, for reading needs no key"):
+    with pytest.raises(ConfigError, match="serves only GET: remove it: reading needs no key"):
         app.test_client().get("/orders")
 
 
@@ -151,6 +151,131 @@ def test_a_required_key_on_one_method_of_a_class_is_refused_there_alone():
     assert app.test_client().post("/orders").status_code == 200
     with pytest.raises(ConfigError, match="serves only PUT"):
         app.test_client().put("/orders")
+
+
+# -- one decorator, several methods ------------------------------------------------------------------------------------
+
+
+def one_policy_for_two_views(app, runs):
+    policy = idempotent(required=True)
+    app.post("/orders")(policy(lambda: "ok"))
+    app.add_url_rule("/orders/1", "replace", policy(lambda: runs.append(1) or "ok"), methods=["PUT"])
+
+
+def one_policy_for_two_views_that_names_a_method(app, runs):
+    policy = idempotent(required=True, methods={"POST"})
+    app.post("/orders")(policy(lambda: "ok"))
+    app.add_url_rule("/orders/1", "replace", policy(lambda: runs.append(1) or "ok"), methods=["PUT"])
+
+
+def one_view_for_two_routes(app, runs):
+    view = idempotent(required=True)(lambda: runs.append(1) or "ok")
+    app.add_url_rule("/orders", "replace", view, methods=["POST"])
+    app.add_url_rule("/orders/1", "replace", view, methods=["PUT"])
+
+
+def one_view_for_two_endpoints(app, runs):
+    view = idempotent(required=True)(lambda: runs.append(1) or "ok")
+    app.add_url_rule("/orders", "create", view, methods=["POST"])
+    app.add_url_rule("/orders/1", "replace", view, methods=["PUT"])
+
+
+def one_route_for_two_methods(app, runs):
+    view = idempotent(required=True)(lambda: runs.append(1) or "ok")
+    app.add_url_rule("/orders/1", "replace", view, methods=["GET", "POST", "PUT"])
+
+
+def one_class_for_two_methods(app, runs):
+    class Orders(MethodView):
+        decorators = [idempotent(required=True)]  # noqa: RUF012  # as Flask's own documentation writes it
+
+        def post(self):
+            return "ok"
+
+        def put(self):
+            return runs.append(1) or "ok"
+
+    app.add_url_rule("/orders/1", view_func=Orders.as_view("replace"))
+
+
+def required_by_the_settings(app, runs):
+    view = idempotent(lambda: runs.append(1) or "ok")
+    app.add_url_rule("/orders/1", "replace", view, methods=["POST", "PUT"])
+
+
+TWO_VIEWS = [one_policy_for_two_views, one_policy_for_two_views_that_names_a_method]
+ONE_VIEW = [
+    one_view_for_two_routes,
+    one_view_for_two_endpoints,
+    one_route_for_two_methods,
+    one_class_for_two_methods,
+    required_by_the_settings,
+]
+
+
+def make_shared(place):
+    app, runs = make_app(IDEMPOTENCY_REQUIRED=place is required_by_the_settings), []
+    place(app, runs)
+    return app, runs
+
+
+@pytest.mark.parametrize("place", TWO_VIEWS)
+def test_a_required_key_that_one_of_two_views_looks_at_is_refused_on_the_other(place, caplog):
+    app, runs = make_shared(place)
+
+    with pytest.raises(ConfigError, match="has no effect on 'replace', which serves only PUT"):
+        app.test_client().put("/orders/1")
+
+    assert (len(errors_of(caplog)), runs) == (1, [])
+
+
+@pytest.mark.parametrize("place", ONE_VIEW)
+def test_a_method_of_a_view_that_needs_no_key_though_others_do_is_named_once(place, caplog):
+    app, _ = make_shared(place)
+
+    answers = [app.test_client().put("/orders/1") for _ in range(2)]
+
+    assert [answer.status_code for answer in answers] == [200, 200]  # as the contract of the wire has it
+    [warning] = errors_of(caplog)
+    assert warning.startswith("PUT of 'replace' runs without a key, though its @idempotent requires one: ")
+    assert warning in app.test_cli_runner().invoke(args=["idempotency", "routes"]).output
+
+
+@pytest.mark.parametrize("place", [*TWO_VIEWS, *ONE_VIEW])
+def test_the_methods_that_the_decorator_covers_need_a_key_all_the_same(place):
+    app, _ = make_shared(place)
+    path = next(rule.rule for rule in app.url_map.iter_rules() if "POST" in rule.methods and rule.rule != "/fine")
+
+    answers = [app.test_client().post(path, headers=headers) for headers in ({}, {"Idempotency-Key": "k"})]
+
+    assert [answer.status_code for answer in answers] == [400, 200]
+
+
+def test_the_sentence_says_how_to_cover_a_method_and_how_to_leave_it_out(caplog):
+    app, _ = make_shared(one_route_for_two_methods)
+
+    app.test_client().put("/orders/1")
+
+    assert errors_of(caplog) == [
+        (
+            "PUT of 'replace' runs without a key, though its @idempotent requires one: add"
+            ' methods={"POST", "PUT"} to the decorator, or methods={"POST"} if PUT needs no key.'
+        )
+    ]
+
+
+def test_options_that_make_no_sense_together_are_named_at_the_first_request_to_any_view(caplog):
+    app = make_app()
+    app.add_url_rule("/orders", "orders", idempotent(guard="transaction")(lambda: "ok"), methods=["POST"])
+
+    answer = app.test_client().post("/fine")
+    with pytest.raises(ConfigError, match="needs the app's own database"):
+        app.test_client().post("/orders")
+    result = app.test_cli_runner().invoke(args=["idempotency", "routes"])
+
+    assert answer.status_code == 200
+    assert [each for each in errors_of(caplog) if "needs the app's own database" in each and "'orders'" in each]
+    assert (result.exit_code, "refused: see below" in result.output) == (0, True)
 
 
 # -- what is no mistake ------------------------------------------------------------------------------------------------
@@ -177,8 +302,18 @@ def covered_by_its_own_methods(app):
     app.put("/orders")(idempotent(required=True, methods={"PUT"})(lambda: "ok"))
 
 
-def one_of_several_methods(app):
-    app.route("/orders", methods=["GET", "PUT", "POST"])(idempotent(required=True)(lambda: "ok"))
+def one_of_several_methods_that_it_names(app):
+    app.route("/orders", methods=["GET", "PUT", "POST"])(idempotent(required=True, methods={"POST"})(lambda: "ok"))
+
+
+def a_method_that_reads(app):
+    app.route("/orders", methods=["GET", "POST"])(idempotent(required=True)(lambda: "ok"))
+
+
+def one_view_for_two_endpoints_that_names_its_methods(app):
+    view = idempotent(required=True, methods={"POST"})(lambda: "ok")
+    app.add_url_rule("/orders", "create", view, methods=["POST"])
+    app.add_url_rule("/internal", "replace", view, methods=["PUT"])
 
 
 def not_required(app):
@@ -204,7 +339,9 @@ def below_its_route(app):
         both_ways,
         unprotected_here,
         covered_by_its_own_methods,
-        one_of_several_methods,
+        one_of_several_methods_that_it_names,
+        a_method_that_reads,
+        one_view_for_two_endpoints_that_names_its_methods,
         not_required,
         exempt_above_its_route,
         below_its_route,
