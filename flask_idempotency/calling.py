@@ -8,14 +8,15 @@ from flask_idempotency.policy import Policy
 from flask_idempotency.state import State
 
 BEFORE_THE_VIEW = (
-    " for %r. It is called before the view and its decorators; if it needs one of them, put @idempotent on the view,"
-    " below the decorator that authenticates, or authenticate in a before_request hook."
+    " for %r. It is called before the view and its decorators: put @idempotent on the view, below the decorator that"
+    " authenticates, or authenticate in a before_request hook. If the view has no caller, like a sign-in, put @exempt"
+    " on it."
 )
 AT_THE_DECORATOR = (
-    " for %r. It is called where @idempotent stands; if it needs a decorator of the view, put @idempotent below that"
+    " for %r. It is called where @idempotent stands: if it needs a decorator of the view, put @idempotent below that"
     " decorator."
 )
-NOT_YET = "The server did not know the caller yet when it looked at the key; the reason is in its log."
+NOT_YET = "The server could not identify the caller when it checked the key; its log says why."
 
 
 def caller_of(asked: Request, state: State, policy: Policy) -> object:
@@ -33,7 +34,7 @@ def caller_of(asked: Request, state: State, policy: Policy) -> object:
             raise
         raise IdempotencyError(f"The scope function raised {type(error).__name__}{_advice(asked, state)}") from error
     if found in (None, "") and asked.endpoint is not None and state.has_decorators_inside(asked.endpoint, asked.method):
-        state.warn_once("%s", f"The scope function found nobody{_advice(asked, state)}")
+        state.warn_once("%s", f"The scope function returned no caller{_advice(asked, state)}")
         raise ScopeUnknown(NOT_YET)
     return found
 

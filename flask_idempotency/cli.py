@@ -42,7 +42,7 @@ class _Commands(AppGroup):
             raise click.ClickException(str(error)) from error
         except StoreUnavailable as error:
             raise click.ClickException(
-                "The store cannot be reached; is the server running, is IDEMPOTENCY_STORE right?"
+                "The store cannot be reached: check its URL, and that its server is running."
             ) from error
 
 
@@ -78,21 +78,21 @@ def show(reference: str) -> None:
 @commands.command("resolve")
 @click.argument("reference")
 @click.option("--answer", type=click.File("rb"), help="A JSON file with the answer to give: status, headers, body.")
-@click.option("--rerun", is_flag=True, help="Let the next attempt go on where the last one stopped.")
+@click.option("--rerun", is_flag=True, help="Let the next attempt resume where the last one stopped.")
 @click.option(
     "--nothing-happened",
     "refuted",
     multiple=True,
     metavar="EFFECT",
-    help="With --rerun: this effect certainly did not happen, and is to be sent anew, with a new key.",
+    help="With --rerun: this effect certainly did not happen; send it again, with a new key.",
 )
-@click.option("--by", default=getpass.getuser, show_default="you", help="Who says so; it is written on the record.")
+@click.option("--by", default=getpass.getuser, show_default="you", help="Your name; it is stored in the record.")
 def resolve(reference: str, answer: IO[bytes] | None, rerun: bool, refuted: tuple[str, ...], by: str) -> None:
-    """Settle the quarantined record with REFERENCE: give its answer, or let it be gone on with. The view is not run."""
+    """Settle the quarantined record with REFERENCE: give its answer, or let the next attempt resume it."""
     if (answer is None) == (not rerun):
         raise click.UsageError("Give either --answer FILE or --rerun.")
     if refuted and not rerun:
-        raise click.UsageError("--nothing-happened goes with --rerun.")
+        raise click.UsageError("--nothing-happened needs --rerun.")
     found = [record for record in _find(reference) if record.state is RecordState.QUARANTINED]
     if not found:
         raise click.ClickException("This record is not quarantined; there is nothing to resolve.")
@@ -107,13 +107,13 @@ def resolve(reference: str, answer: IO[bytes] | None, rerun: bool, refuted: tupl
         proof = json.dumps(f"nothing happened; {remark}")
         done = store.reopen(record.asked.id, remark, [(name, proof) for name in refuted])
     if not done:
-        raise click.ClickException("Somebody else has resolved it meanwhile.")
+        raise click.ClickException("Somebody else has resolved this record in the meantime.")
     log.warning("resolved: %s was %s", reference_of(record.asked.id), remark)
-    click.echo(f"The next attempt {'goes on where the last one stopped' if rerun else 'gets this answer'}.")
+    click.echo(f"The next attempt {'resumes where the last one stopped' if rerun else 'gets this answer'}.")
 
 
 @commands.command("complete")
-@click.option("--watch", is_flag=True, help="Go on looking until stopped.")
+@click.option("--watch", is_flag=True, help="Keep looking until stopped.")
 @click.option("--every", type=click.IntRange(min=1), default=30, show_default=True, help="Seconds between two looks.")
 @click.option(
     "--after",
@@ -123,9 +123,9 @@ def resolve(reference: str, answer: IO[bytes] | None, rerun: bool, refuted: tupl
     help="Seconds since the request was first sent: its client may come back.",
 )
 def complete(watch: bool, every: int, after: int) -> None:
-    """Finish requests that were left in the middle, though their client does not come back.
+    """Finish requests that stopped half-way and whose client did not come back.
 
-    Of views with resumable=True; each request is run as the caller who sent it.
+    Only for views with resumable=True; each request runs as the caller who sent it.
     """
     app = current_app._get_current_object()  # type: ignore[attr-defined]  # the documented way
     stop = Event()
@@ -143,12 +143,14 @@ def complete(watch: bool, every: int, after: int) -> None:
         except StoreUnavailable:
             if not watch:
                 raise
-            click.echo("The store cannot be reached; it is asked again.", err=True)
+            click.echo("The store cannot be reached; trying again.", err=True)
         if not watch:
             break
         stop.wait(every)
     shown = ", ".join(f"{count} {outcome}" for outcome, count in sorted(tally.items()))
-    click.echo(f"Gone on with {tally.total()} requests" + (f": {shown}." if tally else "."))
+    click.echo(
+        f"Resumed {tally.total()} request{'' if tally.total() == 1 else 's'}" + (f": {shown}." if tally else ".")
+    )
 
 
 @commands.command("list")
@@ -227,7 +229,8 @@ def _read_answer(file: IO[bytes]) -> Snapshot:
             raise ValueError
     except (ValueError, TypeError, KeyError, AttributeError):
         raise click.ClickException(
-            'The answer is a JSON file like {"status": 201, "headers": {"Location": "/orders/7"}, "body": {"id": 7}}.'
+            'The answer must be a JSON file like {"status": 201, "headers": {"Location": "/orders/7"}, "body":'
+            ' {"id": 7}}.'
         ) from None
     return Snapshot(status, pairs, (body if isinstance(body, str) else json.dumps(body)).encode())
 
@@ -237,12 +240,12 @@ def _check_refuted(store: Store, record: Record, refuted: Collection[str]) -> No
     sent = {each.name: each for each in store.checkpoints(record.asked.id) if each.state is Progress.SENT}
     for name in refuted:
         if name not in sent:
-            raise click.ClickException(f"{name} is not in doubt; in doubt are: {', '.join(sent) or 'none'}.")
+            raise click.ClickException(f"{name} is not in doubt; effects in doubt: {', '.join(sent) or 'none'}.")
     doubtful = [name for name in sent if name not in refuted and f"{name} was sent" in (record.reason or "")]
     if doubtful:
         raise click.ClickException(
             f"{doubtful[0]} was sent {_ago(sent[doubtful[0]].age)}, and may have happened. Find out: if it did, use"
-            f" --answer; if it certainly did not, say --rerun --nothing-happened {doubtful[0]}."
+            f" --answer; if it certainly did not, use --rerun --nothing-happened {doubtful[0]}."
         )
 
 

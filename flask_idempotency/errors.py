@@ -12,7 +12,7 @@ IdempotencyError
     ├── BodyTooLarge 413       the request cannot be fingerprinted: send less
     ├── KeyReused 422          this key named another request: make a new one
     ├── RequestInFlight 409    the same request is under way: retry with the same key
-    ├── Quarantined 409        only a person can say what happened: ask support, quote the reference
+    ├── Quarantined 409        only a person can say what happened: contact support, quote the reference
     ├── BodyNotKept 410        it is done, its answer was not kept: do not repeat it
     ├── StoreUnavailable 503   nothing was run: retry with the same key
     ├── OutcomeUnknown 503     it may have run: retry with the same key
@@ -89,7 +89,7 @@ class KeyMissing(RequestRefused):
     code = 400
     problem = "key-missing"
     title = "Idempotency-Key is missing"
-    detail = "Send an Idempotency-Key header with a key made once for this action, and the same key on every retry."
+    detail = "Send an Idempotency-Key header: generate one key for this action, and use the same key for every retry."
     safe_new_key = True
 
 
@@ -99,7 +99,7 @@ class ScopeUnknown(RequestRefused):
     code = 400
     problem = "scope-unknown"
     title = "The caller is not known"
-    detail = "Authenticate, then send the request again; a key counts only together with its caller."
+    detail = "Authenticate and send the request again: a key is valid only for its caller."
     safe_new_key = True
 
 
@@ -138,8 +138,8 @@ class Quarantined(RequestRefused):
 
     code = 409
     problem = "quarantined"
-    title = "The outcome needs a person"
-    detail = "Do not repeat the request; ask support and quote the reference."
+    title = "Manual review required"
+    detail = "Do not repeat the request; contact support and quote the reference."
 
 
 class BodyNotKept(RequestRefused):
@@ -148,7 +148,7 @@ class BodyNotKept(RequestRefused):
     code = 410
     problem = "body-not-kept"
     title = "Done, but the answer was not kept"
-    detail = "Do not repeat the request: it took effect; look its result up instead."
+    detail = "Do not repeat the request: it took effect, so look up its result instead."
 
     detail_of_stream = (
         "Do not repeat the request, but look its result up: it was answered with a stream, and what was to be done"

@@ -33,7 +33,7 @@ from flask_idempotency.views import MARK, note_decorated
 
 View = TypeVar("View", bound=Callable[..., Any])
 
-_TWICE = "A view has one decorator of ours, @idempotent or @exempt: remove one of them."
+_TWICE = "A view can have only one @idempotent or @exempt: remove the other decorator."
 
 
 class Idempotency:
@@ -71,11 +71,11 @@ class Idempotency:
         """Protect an app. Raises ConfigError, in one sentence, for what makes no sense, and then changes nothing."""
         if not callable(getattr(app, "wsgi_app", None)):
             raise ConfigError(
-                f"Idempotency protects Flask apps, and {type(app).__name__} has no wsgi_app: Quart and other ASGI"
+                f"init_app expects a Flask app, but {type(app).__name__} has no wsgi_app; Quart and other ASGI"
                 " frameworks are not supported."
             )
         if NAME in app.extensions:
-            raise ConfigError("This app has an Idempotency already; call init_app once for each app.")
+            raise ConfigError("Idempotency is already set up for this app: call init_app only once for each app.")
         db = self._db if db is None else db
         store = self._store if store is None else store
         scope = self._scope if scope is None else scope
@@ -134,8 +134,8 @@ def idempotent(view: Any = None, /, **given: Any) -> Any:
     * ``lease``: how long a run that nobody renews keeps its claim, as a timedelta or in seconds.
     * ``in_flight``: what a duplicate gets while the first request runs, ``"conflict"`` (409) or ``"wait"``.
     * ``scope``: a function without arguments that names the caller.
-    * ``fingerprint``: a function of the request that returns what counts as its body.
-    * ``keep``: the statuses to keep, or a function of the response that says whether to keep it.
+    * ``fingerprint``: a function that takes the request and returns what counts as its body.
+    * ``keep``: the statuses to keep, or a function that takes the response and says whether to keep it.
     * ``methods``: the methods to protect.
     * ``resumable``: store the request, so that ``flask idempotency complete`` can finish it (lease guard).
 
@@ -145,7 +145,10 @@ def idempotent(view: Any = None, /, **given: Any) -> Any:
 
     def decorate(view: Any) -> Any:
         if not callable(view) or isclass(view):
-            raise ConfigError("@idempotent decorates a function; a class-based view has decorators = [idempotent].")
+            raise ConfigError(
+                "@idempotent decorates functions: for a class-based view, decorate its methods or set"
+                " decorators = [idempotent]."
+            )
         if getattr(view, MARK, None) is not None:
             raise ConfigError(_TWICE)
         note_decorated(view)

@@ -63,12 +63,12 @@ def make_options(**given: Any) -> Options:
     known = [entry.name for entry in fields(Options)]
     for name in given.keys() - set(known):
         near = get_close_matches(name, known, n=1)
-        hint = f"did you mean {near[0]}=?" if near else f"there are {', '.join(known)}."
+        hint = f"did you mean {near[0]}=?" if near else f"the options are {', '.join(known)}."
         raise ConfigError(f"{name}= is not an option of @idempotent; {hint}")
     if given.get("scope") is not None and not is_question(given["scope"]):
         raise ConfigError(f"scope= must be a function without arguments, not {given['scope']!r}.")
     if given.get("fingerprint") is not None and not callable(given["fingerprint"]):
-        raise ConfigError(f"fingerprint= must be a function of the request, not {given['fingerprint']!r}.")
+        raise ConfigError(f"fingerprint= must be a function that takes the request, not {given['fingerprint']!r}.")
     keep = given.get("keep")
     if keep is not None and not callable(keep):
         if (
@@ -76,7 +76,9 @@ def make_options(**given: Any) -> Options:
             or not isinstance(keep, Collection)
             or not all(_is_status(each) for each in keep)
         ):
-            raise ConfigError(f"keep= must be a collection of statuses or a function of the response, not {keep!r}.")
+            raise ConfigError(
+                f"keep= must be a collection of statuses or a function that takes the response, not {keep!r}."
+            )
         given["keep"] = frozenset(keep)
     if given.get("resumable") not in (None, True, False):
         raise ConfigError(f"resumable= must be True or False, not {given['resumable']!r}.")

@@ -49,15 +49,18 @@ BEHIND_DECORATORS = (
     " replay is sent, before they run. Put @idempotent below whatever checks access, or @exempt on the view."
 )
 
-NESTED = "One request, one claim: a protected view was called inside another; call what it does instead."
+NESTED = (
+    "One request has one claim, but a protected view was called inside another: move what they share into a function,"
+    " and call that."
+)
 NESTED_OTHERWISE = (
-    "One request, one claim: {endpoint!r} is protected, and called a protected view that has other options; give both"
-    " the same options, or call what that view does instead."
+    "One request has one claim, but {endpoint!r} called a protected view that has other options: give both the same"
+    " options, or move what they share into a function, and call that."
 )
 HIDDEN = (
-    "One request, one claim: no @idempotent was found on {endpoint!r}, so its request was claimed before the view ran,"
-    " and then it called a view that has one; put @idempotent on what the route leads to, and use functools.wraps in"
-    " the decorators above it."
+    "One request has one claim, but {endpoint!r} called a view that has @idempotent after its request was claimed,"
+    " because no @idempotent was found on it before: put @idempotent on the function that the route calls, and use"
+    " functools.wraps in the decorators above it."
 )
 
 BY_HAND = (
@@ -222,8 +225,8 @@ def _open(state: State, asked: Request, options: Options, *, at_decorator: bool 
             raise IdempotencyError(BY_HAND)
         if state.given_database is not None and _is_joined_elsewhere(state.given_database):
             raise IdempotencyError(
-                "One request, one claim: a protected request was sent inside another of this process, and its work"
-                " would be part of the other's; send it over the network, or after the other has ended."
+                "One request has one claim, but a protected request was sent inside another in the same process, where"
+                " they would share a transaction: send it over the network, or after the other has ended."
             )
         known = reference_of(reading.asked.id)
         course = _choose_course(state, policy, reading)

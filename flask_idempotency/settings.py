@@ -72,12 +72,12 @@ def check(name: str, value: Any, prefix: str = "") -> Any:
     try:
         return _CHECKS[name](value)
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"{label} {error}, not {_shown(name, value)}.") from None
+        raise ConfigError(f"{label} {error}{_shown(name, value)}.") from None
 
 
 def _shown(name: str, value: object) -> str:
     text = repr(value)
-    return "what was given" if name == "STORE" or "@" in text or len(text) > 100 else text  # a URL may hold a password
+    return "" if name == "STORE" or "@" in text or len(text) > 100 else f", not {text}"  # a URL may hold a password
 
 
 def _duration(shortest: timedelta, longest: timedelta) -> Callable[[Any], timedelta]:
@@ -111,9 +111,7 @@ def _methods(value: Any) -> frozenset[str]:
         raise TypeError('must be a collection of method names like {"POST"}')
     methods = frozenset(each.upper() for each in value)
     if safe := methods & SAFE_METHODS:
-        raise ValueError(
-            f"must leave out {', '.join(sorted(safe))}, which changes nothing and may be repeated as it is"
-        )
+        raise ValueError(f"must not include {', '.join(sorted(safe))}, because safe methods need no key")
     if not all(each.isascii() and each.isalpha() for each in methods):
         raise ValueError('must be a collection of method names like {"POST"}')
     return methods

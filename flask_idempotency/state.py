@@ -133,7 +133,9 @@ def current_state() -> State:
     """Give the current app's state. Raises ConfigError if the extension was never given this app."""
     state: State | None = current_app.extensions.get(NAME)
     if state is None:
-        raise ConfigError("This app has no Idempotency; call Idempotency(scope=...).init_app(app) where it is made.")
+        raise ConfigError(
+            "Idempotency is not set up for this app: call Idempotency(scope=...).init_app(app) where you create it."
+        )
     return state
 
 
@@ -143,10 +145,10 @@ def make_state(
     """Put an app's state together, in its app context. Raises ConfigError for anything that makes no sense."""
     if scope is None or not is_question(scope):
         ready = ", ".join(f"scopes.{name}" for name in scopes.__all__).replace("_field", '_field("user_id")')
-        raise ConfigError(f"Say who is asking: scope= takes a function without arguments, or one of {ready}.")
+        raise ConfigError(f"scope= must identify the caller: pass a function without arguments, or one of {ready}.")
     settings = read_settings(app.config)
     if [store, db, settings.store].count(None) < 2:
-        raise ConfigError("Name one place for the records: store=, db= or IDEMPOTENCY_STORE.")
+        raise ConfigError("The records need exactly one place: keep one of store=, db= and IDEMPOTENCY_STORE.")
     database, given_store = None if db is None else open_database(db), store
     if store is None:
         url = database.engine.url if database else _store_url(app, settings.store)
@@ -156,7 +158,7 @@ def make_state(
 
             store = records_beside(database)
     elif not callable(getattr(store, "claim", None)):
-        raise ConfigError("store= must be a store; the URL of one belongs in IDEMPOTENCY_STORE.")
+        raise ConfigError("store= must be a Store object; put the URL of a store into IDEMPOTENCY_STORE.")
     if not hasattr(store, "enter"):
         database = None  # a database in memory has its records beside it, not in it
     guard: Guard = settings.guard or ("lease" if database is None else "transaction")
@@ -168,7 +170,7 @@ def make_state(
     retention = partial(longest_retention, app, settings.retention)
     housekeeper = Housekeeper(store, settings.grace, retention, partial(_tell_as, app), enabled=settings.housekeeping)
     if caller is not None and not callable(caller):
-        raise ConfigError(f"caller= must be a function of the scope, not {caller!r}.")
+        raise ConfigError(f"caller= must be a function that takes the scope, not {caller!r}.")
     metadata = getattr(db, "metadata", None)
     adds_tables = given_store is None and hasattr(store, "add_tables") and hasattr(metadata, "tables")
     state = State(settings, store, scope, housekeeper, guard, database, caller, missing, adds_tables)

@@ -59,8 +59,8 @@ def check_name(name: object) -> str:
     """Give the name of a phase or effect. Raises IdempotencyError if it is none."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise IdempotencyError(
-            f"{name!r} is no name for a phase or effect; begin with a letter, and use letters, digits and _ . : -,"
-            " at most 100."
+            f"{name!r} is not a valid name for a phase or effect: use at most 100 letters, digits and _ . : -, and"
+            " start with a letter."
         )
     return name
 
@@ -72,12 +72,12 @@ def dump_result(result: object, whose: str) -> str:
     except (TypeError, ValueError, RecursionError) as error:
         raise IdempotencyError(
             f"The result of {whose} is not JSON: {error}. Return only dicts, lists, strings, numbers, booleans and"
-            " None; of an object, its id."
+            " None; instead of an object, return its id."
         ) from None
     if len(text) > MAX_RESULT:
         raise IdempotencyError(
-            f"The result of {whose} is {len(text):,} characters of JSON, and at most {MAX_RESULT:,} are kept; store it"
-            " in your own table and return its id."
+            f"The result of {whose} is {len(text):,} characters of JSON, over the limit of {MAX_RESULT:,}: store it in"
+            " your own table and return its id."
         )
     return text
 

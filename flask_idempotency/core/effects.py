@@ -61,15 +61,19 @@ def make_terms(
     if policy is None:
         policy = "query" if can_be_asked else "idempotent"
     if policy not in POLICIES:
-        raise IdempotencyError(f"policy={policy!r} is none of {', '.join(POLICIES)}.")
+        raise IdempotencyError(f"policy= must be one of {', '.join(POLICIES)}, not {policy!r}.")
     if policy == "query" and not can_be_asked:
-        raise IdempotencyError('policy="query" needs query=, a function of the key that gives the result or None.')
+        raise IdempotencyError(
+            'policy="query" needs query=, a function that takes the key and returns the result or None.'
+        )
     if policy == "at_most_once" and can_be_asked:
-        raise IdempotencyError('policy="at_most_once" is for what cannot be asked; with query=, use policy="query".')
+        raise IdempotencyError(
+            'policy="at_most_once" is for systems that cannot be queried; with query=, use policy="query".'
+        )
     given: dict[str, Any] = {"retention": retention, "settles_in": settles_in}
     for name, value in given.items():
         if value is not None and not (isinstance(value, timedelta) and value > timedelta(0)):
-            raise IdempotencyError(f"{name}= must be a timedelta longer than nothing, not {value!r}.")
+            raise IdempotencyError(f"{name}= must be a positive timedelta, not {value!r}.")
     return Terms(policy, can_be_asked, retention or RETENTION, SETTLES_IN if settles_in is None else settles_in)
 
 

@@ -52,8 +52,8 @@ def complete_abandoned(app: Flask, *, age: timedelta, limit: int = 50) -> Iterat
     state: State = app.extensions[NAME]
     if state.caller is None:
         raise ConfigError(
-            "Resuming needs the caller's identity: pass caller= to init_app, as in init_app(app, caller=act_as), a"
-            " function of the scope."
+            "Resuming needs the caller's identity: pass caller= to init_app, a function that takes the scope, as in"
+            " init_app(app, caller=act_as)."
         )
     store, seen = state.ready_store(), set[RecordId]()
     # One that is refused before it is claimed stays first in every look, and must not keep the others waiting.

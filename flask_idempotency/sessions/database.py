@@ -59,13 +59,11 @@ def open_database(db: Any) -> Database:
         found = Database(db)
         engines = getattr(db, "engines", {None: found.engine})  # with those of other binds, if it has any
     except (RuntimeError, KeyError, AttributeError):
-        raise ConfigError("db= must be a Flask-SQLAlchemy object of this app; call db.init_app(app) first.") from None
+        raise ConfigError("db= must be a Flask-SQLAlchemy object of this app: call db.init_app(app) first.") from None
     if not hasattr(found.factory, "class_"):
         raise ConfigError("db= must have an engine, and a session that is a scoped_session or a sessionmaker.")
     if found.factory.kw.get("twophase"):
-        raise ConfigError(
-            "Sessions with twophase=True prepare what they commit, and cannot share a transaction; drop it."
-        )
+        raise ConfigError("Sessions with twophase=True cannot share the transaction of a request: remove that option.")
     for engine in engines.values():
         leave_at_fork(engine)
     end_at_fork(db.session)

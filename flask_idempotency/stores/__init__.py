@@ -293,8 +293,8 @@ def open_store(url: "str | URL", *, is_apps_own: bool = False) -> Store:
         ) from None
     if is_apps_own and scheme not in _TECHNOLOGIES:
         raise ConfigError(
-            f"db= is on {scheme}, which cannot hold the records yet: leave db= out, and they have a store of their own,"
-            " IDEMPOTENCY_STORE or else a SQLite file, with the lease guard and without phase()."
+            f"db= uses {scheme}, which cannot hold the records yet: leave db= out to keep them in IDEMPOTENCY_STORE, or"
+            " in a SQLite file, with the lease guard and without phase()."
         )
     if scheme in _NOT_YET:
         raise ConfigError(f"IDEMPOTENCY_STORE: {scheme} is not available yet; use postgresql or sqlite.")

@@ -421,7 +421,7 @@ class PostgresStore(SqlStore):
         try:
             return super()._structure()
         except _OnStandby:
-            raise ConfigError("IDEMPOTENCY_STORE leads to a standby; name the primary.") from None
+            raise ConfigError("IDEMPOTENCY_STORE points to a standby: use the address of the primary.") from None
 
     def _fault(self, error: Exception) -> Fault:
         state: str | None = getattr(error, "sqlstate", None)
@@ -522,7 +522,7 @@ def _get_to_know(connection: Any, entry: ConnectionPoolEntry) -> None:
         is_standby, number = connection.execute("SELECT pg_is_in_recovery(), pg_backend_pid()").fetchone()
         entry.info[_IS_DIRECT] = number == connection.info.backend_pid
         if is_standby:
-            log.error("store_unavailable: the store's URL leads to a standby; name the primary")
+            log.error("store_unavailable: the store's URL points to a standby; use the address of the primary")
             raise _OnStandby(retry_after=1)
     except BaseException:
         connection.close()

@@ -55,7 +55,7 @@ def test_a_name_is_given_back(name):
     pytest.param(["charge"], id="a list"),
 ])  # fmt: skip
 def test_what_is_no_name_is_refused_with_what_one_is(name):
-    with pytest.raises(IdempotencyError, match="begin with a letter") as caught:
+    with pytest.raises(IdempotencyError, match="start with a letter") as caught:
         check_name(name)
 
     assert repr(name) in str(caught.value)
@@ -124,7 +124,7 @@ def test_what_is_not_json_is_refused_in_one_sentence_that_names_the_step(result)
     with pytest.raises(IdempotencyError, match="The result of phase 'placed' is not JSON: ") as caught:
         dump_result(result, "phase 'placed'")
 
-    assert "of an object, its id" in str(caught.value)
+    assert "instead of an object, return its id" in str(caught.value)
     assert caught.value.__cause__ is None
 
 
@@ -132,7 +132,7 @@ def test_a_result_may_be_as_long_as_the_limit_and_no_longer():
     longest = "x" * (MAX_RESULT - len('""'))
 
     assert len(dump_result(longest, "effect 'charge'")) == MAX_RESULT
-    with pytest.raises(IdempotencyError, match=r"effect 'charge' is 65,537 characters .* at most 65,536"):
+    with pytest.raises(IdempotencyError, match=r"effect 'charge' is 65,537 characters .* limit of 65,536"):
         dump_result(longest + "x", "effect 'charge'")
 
 

@@ -65,9 +65,9 @@ def test_what_is_said_about_time_counts():
 @pytest.mark.parametrize(("policy", "can_be_asked", "complaint"), [
     pytest.param("query", False, 'policy="query" needs query=', id="nobody to ask"),
     pytest.param("at_most_once", True, 'use policy="query"', id="somebody to ask"),
-    pytest.param("idempotant", False, "is none of idempotent, query, at_most_once", id="misspelt"),
-    pytest.param("", False, "is none of", id="empty"),
-    pytest.param(True, False, "is none of", id="no text"),
+    pytest.param("idempotant", False, "must be one of idempotent, query, at_most_once", id="misspelt"),
+    pytest.param("", False, "must be one of", id="empty"),
+    pytest.param(True, False, "must be one of", id="no text"),
 ])  # fmt: skip
 def test_a_senseless_policy_is_refused(policy, can_be_asked, complaint):
     with pytest.raises(IdempotencyError, match=complaint):
@@ -79,7 +79,7 @@ def test_a_senseless_policy_is_refused(policy, can_be_asked, complaint):
 def test_a_senseless_duration_is_refused_by_its_name(name, value):
     given = {"retention": None, "settles_in": None, name: value}
 
-    with pytest.raises(IdempotencyError, match=f"{name}= must be a timedelta longer than nothing"):
+    with pytest.raises(IdempotencyError, match=f"{name}= must be a positive timedelta"):
         make_terms(None, can_be_asked=True, **given)
 
 

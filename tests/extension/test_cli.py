@@ -67,7 +67,7 @@ def test_a_store_that_cannot_be_reached_is_one_sentence(shop, command):
 
     assert run(shop, *command) == (
         1,
-        ["Error: The store cannot be reached; is the server running, is IDEMPOTENCY_STORE right?"],
+        ["Error: The store cannot be reached: check its URL, and that its server is running."],
     )
 
 

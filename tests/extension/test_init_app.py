@@ -90,7 +90,7 @@ def test_a_store_that_is_none_is_refused(url, words):
 
 @pytest.mark.parametrize("store", ["sqlite:///s3cret.db", object(), 1], ids=["URL", "object", "number"])
 def test_a_store_argument_that_is_none_is_refused(store):
-    assert "store= must be a store" in refusal(scope=scopes.everyone, store=store)
+    assert "store= must be a Store object" in refusal(scope=scopes.everyone, store=store)
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_a_store_argument_that_is_none_is_refused(store):
     ids=["store and setting", "store and db", "db and setting"],
 )
 def test_two_places_for_the_records_are_refused(arguments):
-    assert refusal(scope=scopes.everyone, **arguments).startswith("Name one place for the records")
+    assert refusal(scope=scopes.everyone, **arguments).startswith("The records need exactly one place")
 
 
 @pytest.mark.parametrize(
@@ -295,7 +295,7 @@ def test_a_database_that_cannot_hold_the_records_is_told_to_give_them_a_store_of
 
     sentence = refusal(scope=scopes.everyone, db=db, settings={"IDEMPOTENCY_GUARD": guard})
 
-    assert sentence.startswith(f"db= is on {make_url(url).get_backend_name()}, which cannot hold the records yet")
+    assert sentence.startswith(f"db= uses {make_url(url).get_backend_name()}, which cannot hold the records yet")
     assert "leave db= out" in sentence
 
 

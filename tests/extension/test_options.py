@@ -67,7 +67,10 @@ def test_a_sensible_option_is_accepted(name, value):
         ("leases", "did you mean lease=?"),
         (
             "ttl",
-            "there are required, guard, retention, lease, in_flight, scope, fingerprint, keep, methods, resumable.",
+            (
+                "the options are required, guard, retention, lease, in_flight, scope, fingerprint, keep, methods,"
+                " resumable."
+            ),
         ),
     ],
 )
@@ -80,7 +83,7 @@ def test_an_unknown_option_is_refused_with_a_guess(name, words):
 
 @pytest.mark.parametrize("thing", ["a string", 1, True, {"required": True}, type("Orders", (), {})], ids=str)
 def test_only_a_function_can_be_decorated(thing):
-    with pytest.raises(ConfigError, match=r"^@idempotent decorates a function; .*\.$"):
+    with pytest.raises(ConfigError, match=r"^@idempotent decorates functions: .*\.$"):
         idempotent(thing)
 
 

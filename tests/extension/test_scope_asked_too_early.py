@@ -7,7 +7,7 @@ import pytest
 from flask import abort, g, request
 from flask.views import MethodView
 
-from flask_idempotency import idempotent
+from flask_idempotency import exempt, idempotent
 from flask_idempotency.errors import IdempotencyError
 
 SIGNED_IN = {"X-Token": "alice"}
@@ -24,6 +24,11 @@ def sign_in_required(view):
         return view(*args, **kwargs)
 
     return checked
+
+
+def logged(view):
+    """Stand around a view, and turn nobody away."""
+    return wraps(view)(lambda: view())
 
 
 def identity():
@@ -43,7 +48,7 @@ def messages(caplog):
 
 
 def nobody_found(caplog):
-    return [each for each in messages(caplog) if each.startswith("The scope function found nobody")]
+    return [each for each in messages(caplog) if each.startswith("The scope function returned no caller")]
 
 
 def add(shop, view, path="/view"):
@@ -77,7 +82,7 @@ def test_a_scope_function_that_fails_above_the_authentication_is_told_to_change_
     shop.app.testing = True
     add(shop, idempotent(required=True)(sign_in_required(lambda: shop.run())))
 
-    with pytest.raises(IdempotencyError, match=r"It is called where @idempotent stands; .* put @idempotent below that"):
+    with pytest.raises(IdempotencyError, match=r"It is called where @idempotent stands: .* put @idempotent below that"):
         shop.send("/view", headers=SIGNED_IN)
 
 
@@ -89,6 +94,18 @@ def test_what_the_sentence_says_works(make_shop):
 
     assert ([answer.status_code for answer in answers], shop.n) == ([201, 201], 1)
     assert shop.send("/view").status_code == 401
+
+
+@pytest.mark.parametrize("scope", [identity, current_user])
+def test_a_view_that_has_no_caller_is_told_to_be_exempt_and_then_runs(make_shop, scope, caplog):
+    shop = make_shop(scope=scope)
+    add(shop, logged(lambda: shop.run()))
+    shop.app.add_url_rule("/exempt", "exempt", exempt(lambda: shop.run()), methods=["POST"])
+
+    refused, served = shop.send("/view"), shop.send("/exempt")
+
+    assert (refused.status_code in (400, 500), served.status_code, shop.n) == (True, 201, 1)
+    assert "If the view has no caller, like a sign-in, put @exempt on it." in caplog.text
 
 
 def test_the_log_of_the_500_holds_the_sentence_and_the_cause(make_shop, caplog):

@@ -157,7 +157,9 @@ def test_an_app_cannot_be_given_twice(stores):
     idempotency = Idempotency(scope=scopes.everyone, store=stores[0])
     app = make_app("one", idempotency.init_app)
 
-    with pytest.raises(ConfigError, match=r"^This app has an Idempotency already; call init_app once for each app\.$"):
+    with pytest.raises(
+        ConfigError, match=r"^Idempotency is already set up for this app: call init_app only once for each app\.$"
+    ):
         idempotency.init_app(app)
 
 
@@ -166,5 +168,5 @@ def test_a_decorated_view_in_an_app_without_the_extension_says_so():
     app.testing = True
     app.add_url_rule("/", "view", idempotent(lambda: "ok"), methods=["POST"])
 
-    with pytest.raises(ConfigError, match="This app has no Idempotency"):
+    with pytest.raises(ConfigError, match="Idempotency is not set up for this app"):
         app.test_client().post("/")

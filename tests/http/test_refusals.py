@@ -81,7 +81,7 @@ TABLE = [
     ("body-too-large", too_large, 413, "The request body is too large", False, True, True, None),
     ("key-reused", reused, 422, "Idempotency-Key was used for another request", False, True, True, None),
     ("request-in-flight", in_flight, 409, "The first request is still running", True, False, True, range(1, 31)),
-    ("quarantined", quarantined, 409, "The outcome needs a person", False, False, True, None),
+    ("quarantined", quarantined, 409, "Manual review required", False, False, True, None),
     ("body-not-kept", not_kept, 410, "Done, but the answer was not kept", False, False, True, None),
     ("store-unavailable", unavailable, 503, "Idempotency records cannot be read", True, False, True, range(1, 60)),
     (

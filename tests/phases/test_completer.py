@@ -286,7 +286,7 @@ def test_a_crash_is_finished_after_its_lease(office, let_pass):
 def test_whoever_cannot_become_the_caller_is_told_how(tables):
     office = Office(tables, caller=None)
 
-    with pytest.raises(ConfigError, match=r"init_app\(app, caller=act_as\), a function of the scope\.$"):
+    with pytest.raises(ConfigError, match=r"a function that takes the scope, as in init_app\(app, caller=act_as\)\.$"):
         list(complete_abandoned(office.app, age=NOW))
     office.close()
 
@@ -312,7 +312,7 @@ def test_resumable_needs_the_lease_guard(tables):
     office.app.post("/joined")(idempotent(resumable=True)(lambda: "ok"))
     office.app.testing = True
 
-    with pytest.raises(ConfigError, match=r'^resumable=True needs guard="lease"'):
+    with pytest.raises(ConfigError, match=r'resumable=True needs guard="lease"'):
         office.send(path="/joined")
     office.close()
 
@@ -336,16 +336,16 @@ def test_the_command_says_what_it_has_done(office):
     known = sent.headers["Idempotency-Reference"]
     assert result.output.splitlines() == [
         f"{known}  POST /checkout/new  201, finished",
-        "Gone on with 1 requests: 1 finished.",
+        "Resumed 1 request: 1 finished.",
     ]
-    assert run(args=["idempotency", "complete", "--after", "0"]).output == "Gone on with 0 requests.\n"
+    assert run(args=["idempotency", "complete", "--after", "0"]).output == "Resumed 0 requests.\n"
 
 
 def test_the_command_waits_for_clients_unless_told_otherwise(office):
     office.send()
     office.is_down = False
 
-    assert office.app.test_cli_runner().invoke(args=["idempotency", "complete"]).output == "Gone on with 0 requests.\n"
+    assert office.app.test_cli_runner().invoke(args=["idempotency", "complete"]).output == "Resumed 0 requests.\n"
 
 
 def test_the_watching_command_finishes_what_is_left_and_ends_in_order_when_stopped(office, tables, tmp_path):
@@ -378,4 +378,4 @@ def test_the_watching_command_finishes_what_is_left_and_ends_in_order_when_stopp
             engine.dispose()
 
     assert completer.returncode == 0
-    assert said.splitlines()[-1] == "Gone on with 1 requests: 1 finished."
+    assert said.splitlines()[-1] == "Resumed 1 request: 1 finished."

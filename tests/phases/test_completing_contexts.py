@@ -69,7 +69,7 @@ def test_nothing_of_one_caller_is_there_for_the_next_when_the_command_is_run(ban
 
     result = bank.app.test_cli_runner().invoke(args=["idempotency", "complete", "--after", "0"])
 
-    assert result.output.splitlines()[-1] == "Gone on with 2 requests: 2 finished."
+    assert result.output.splitlines()[-1] == "Resumed 2 requests: 2 finished."
     assert sorted(bank.charged) == EACH_THEIR_OWN
 
 

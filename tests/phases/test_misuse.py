@@ -138,7 +138,7 @@ def test_a_bad_name_is_told_what_a_name_is(make_desk, verb, name):
 
     said = sentence_of(make_desk(), lambda: verb(name, ran.append))
 
-    assert said.startswith(f"{name!r} is no name")
+    assert said.startswith(f"{name!r} is not a valid name")
     assert "letters, digits" in said
     assert ran == []
 
@@ -217,7 +217,7 @@ def test_a_step_whose_result_is_no_json_is_told_what_to_return_and_undone(make_d
     said = sentence_of(desk, lambda: phase("work", lambda: (add(desk), desk.db.session.flush(), result)[-1]))
 
     assert said.startswith("The result of phase 'work' is not JSON")
-    assert "Return only dicts, lists, strings, numbers, booleans and None; of an object, its id." in said
+    assert "Return only dicts, lists, strings, numbers, booleans and None; instead of an object, return its id." in said
     assert (desk.notes, desk.tables.checkpoints()) == ([], [])
 
 
@@ -233,7 +233,7 @@ def test_an_engine_that_commits_by_itself_is_no_place_for_phases(make_postgres_d
 def test_a_result_that_is_too_large_is_told_where_to_put_it(desk):
     said = sentence_of(desk, lambda: phase("work", lambda: add(desk) or "x" * MAX_RESULT))
 
-    assert said.startswith("The result of phase 'work' is 65,538 characters of JSON, and at most 65,536 are kept")
+    assert said.startswith("The result of phase 'work' is 65,538 characters of JSON, over the limit of 65,536")
     assert "store it in your own table and return its id" in said
     assert (desk.notes, desk.tables.checkpoints()) == ([], [])
 
@@ -427,12 +427,12 @@ def ask(key):
 
 
 TERMS = {
-    "an unknown policy": ({"policy": "twice"}, "policy='twice' is none of idempotent, query, at_most_once."),
+    "an unknown policy": ({"policy": "twice"}, "policy= must be one of idempotent, query, at_most_once, not 'twice'."),
     "query without a question": ({"policy": "query"}, 'policy="query" needs query='),
     "at_most_once with one": ({"policy": "at_most_once", "query": ask}, 'with query=, use policy="query".'),
-    "no retention": ({"retention": timedelta(0)}, "retention= must be a timedelta longer than nothing"),
-    "a retention of seconds": ({"retention": 3600}, "retention= must be a timedelta longer than nothing, not 3600."),
-    "a negative time": ({"query": ask, "settles_in": timedelta(-1)}, "settles_in= must be a timedelta longer"),
+    "no retention": ({"retention": timedelta(0)}, "retention= must be a positive timedelta"),
+    "a retention of seconds": ({"retention": 3600}, "retention= must be a positive timedelta, not 3600."),
+    "a negative time": ({"query": ask, "settles_in": timedelta(-1)}, "settles_in= must be a positive timedelta"),
 }
 
 

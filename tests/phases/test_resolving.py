@@ -208,7 +208,7 @@ def test_an_answer_that_makes_no_sense_is_one_sentence_and_changes_nothing(lette
     code, said = run(letters.desk.app, "resolve", reference, "--answer", answer_file(tmp_path, content))
 
     assert code == 1
-    assert said.startswith('Error: The answer is a JSON file like {"status": 201,')
+    assert said.startswith('Error: The answer must be a JSON file like {"status": 201,')
     assert state_of(letters) is State.QUARANTINED
 
 
@@ -238,7 +238,7 @@ def test_a_letter_that_was_not_sent_is_sent_anew_under_a_new_key(letters, refere
     code, said = run(letters.desk.app, "resolve", reference, "--rerun", "--nothing-happened", "mail")
     answer = letters.desk.send()
 
-    assert (code, said) == (0, "The next attempt goes on where the last one stopped.\n")
+    assert (code, said) == (0, "The next attempt resumes where the last one stopped.\n")
     assert (answer.status_code, answer.json) == (201, {"letter": "posted"})
     assert len(set(letters.keys)) == 2
     assert letters.desk.notes == ["placed", "told"]
@@ -249,14 +249,14 @@ def test_a_letter_in_doubt_is_not_sent_again_unless_a_person_says_so(letters, re
 
     assert code == 1
     assert said.startswith("Error: mail was sent ")
-    assert "say --rerun --nothing-happened mail" in said
+    assert "use --rerun --nothing-happened mail" in said
     assert state_of(letters) is State.QUARANTINED
 
 
 def test_what_is_not_in_doubt_cannot_be_said_not_to_have_happened(letters, reference):
     code, said = run(letters.desk.app, "resolve", reference, "--rerun", "--nothing-happened", "order_placed")
 
-    assert (code, said) == (1, "Error: order_placed is not in doubt; in doubt are: mail.\n")
+    assert (code, said) == (1, "Error: order_placed is not in doubt; effects in doubt: mail.\n")
 
 
 def test_a_record_with_too_many_takeovers_goes_on_after_a_rerun_and_may_be_taken_over_again(desk, let_pass):
@@ -306,7 +306,7 @@ def test_who_reopened_it_stays_on_the_record_when_it_is_finished(letters, refere
     [
         ([], "Give either --answer FILE or --rerun."),
         (["--rerun", "--answer", "-"], "Give either --answer FILE or --rerun."),
-        (["--answer", "-", "--nothing-happened", "mail"], "--nothing-happened goes with --rerun."),
+        (["--answer", "-", "--nothing-happened", "mail"], "--nothing-happened needs --rerun."),
     ],
 )
 def test_options_that_contradict_each_other_are_refused(letters, reference, arguments, sentence):

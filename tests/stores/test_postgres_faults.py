@@ -593,7 +593,9 @@ def test_a_standby_is_refused_until_it_is_promoted(mortal: PostgresServer, morta
     become_standby(mortal)
 
     for verb in (mortal_store.check, mortal_store.prepare, mortal_store.create):
-        with pytest.raises(ConfigError, match=r"^IDEMPOTENCY_STORE leads to a standby; name the primary\.$"):
+        with pytest.raises(
+            ConfigError, match=r"^IDEMPOTENCY_STORE points to a standby: use the address of the primary\.$"
+        ):
             verb()
     for read_or_write in (
         lambda: mortal_store.claim(make_asked(), LEASE),

@@ -201,5 +201,5 @@ def test_an_engine_with_a_level_of_isolation_can_be_given_as_the_app_s_own(serve
 def test_sessions_that_commit_in_two_phases_are_refused_at_start(make_postgres_shop):
     shop = make_postgres_shop(db=make_database(twophase=True))
 
-    with pytest.raises(ConfigError, match=r"^Sessions with twophase=True prepare what they commit"):
+    with pytest.raises(ConfigError, match=r"^Sessions with twophase=True cannot share"):
         shop.begin()
