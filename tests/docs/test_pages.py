@@ -213,21 +213,6 @@ def test_every_link_has_a_text_so_that_pages_can_be_read_in_the_repository(page)
     assert re.findall(r"\[\]\([^)]*\)", page.read_text("utf-8")) == []
 
 
-def test_the_readme_is_short_and_claims_no_more_than_it_may():
-    text = (ROOT / "README.md").read_text("utf-8")
-
-    assert len(text.splitlines()) <= 120
-    assert "implements draft-ietf-httpapi-idempotency-key-header-07, an expired Internet-Draft" in text
-    assert not re.search(r"\bRFC\b|standard|exactly[- ]once", text, re.IGNORECASE)
-
-
-def test_every_link_of_the_readme_leads_to_a_file():
-    links = re.findall(r"\]\(([^)#:]+)\)", (ROOT / "README.md").read_text("utf-8"))
-
-    assert len(links) > 10
-    assert [link for link in links if not (ROOT / link).exists()] == []
-
-
 @pytest.mark.parametrize("page", PAGES, ids=by_path)
 def test_every_make_target_on_a_page_exists(page):
     targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
