@@ -28,7 +28,15 @@ from flask_idempotency.errors import (
 )
 from flask_idempotency.guards import lease
 from flask_idempotency.http import exchange, problem
-from flask_idempotency.http.capture import has_failed, is_kept, mark_first, restore, take_down, with_fresh_headers
+from flask_idempotency.http.capture import (
+    has_failed,
+    is_kept,
+    mark_first,
+    read_whole,
+    restore,
+    take_down,
+    with_fresh_headers,
+)
 from flask_idempotency.http.exchange import Attempt, Exchange, Made, Restored
 from flask_idempotency.http.reading import Reading, may_have_key, read
 from flask_idempotency.http.resuming import RESUMED, ROUTED
@@ -129,7 +137,10 @@ def _settling(app: Flask, state: State) -> Callable[..., Any]:
         found = exchange.peek(request.environ, state)
         if found is not None and found.attempt is not None:
             _note(found, response)
-        return _settle(app, state, process(*context, response, **options))
+        response = process(*context, response, **options)
+        if found is not None and found.made is not None:
+            _read_body(state, found, found.made, response)
+        return _settle(app, state, response)
 
     return run
 
@@ -280,6 +291,24 @@ def _note(found: Exchange, response: Response) -> None:
         if found.attempt is not None:
             found.attempt.note_end()
         found.made = Made(response, response.status_code, keeps)
+
+
+def _read_body(state: State, found: Exchange, made: Made, response: Response) -> None:
+    """Read an answer that will be kept before its run is settled: what makes it belongs to the view, and may write.
+
+    Under the transaction guard it fails with the view. Under a lease what the view did stands, and its client sees the
+    answer break off.
+    """
+    if found.failed or not made.is_kept or has_failed(found.policy, made, response):
+        return
+    try:
+        read_whole(response, state.settings.max_body)
+    except BaseException as error:
+        if found.policy.guard == "transaction":
+            found.made, found.failed = None, True
+            raise
+        if not isinstance(error, Exception):
+            raise
 
 
 def _note_failure(_: Flask, exception: BaseException | None = None, **__: Any) -> None:

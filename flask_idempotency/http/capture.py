@@ -100,7 +100,7 @@ def take_down(policy: Policy, made: Made, sent: Response | None, limit: int) -> 
             return capture(response, limit)
         except Exception:
             log.exception("an answer could not be read; it is finished without its body")
-            break  # what has been read of it cannot be read again
+            return NotKept(made.status, is_streamed=True)  # what has been read of it cannot be read again
     return NotKept(made.status)
 
 
@@ -145,21 +145,17 @@ def with_fresh_headers(response: Response, other: Response) -> Response:
     return response
 
 
-def _body(response: Response, limit: int) -> bytes | None:
-    """Give the body's bytes, or None if it streams or is over the limit."""
-    if not response.is_sequence and response.status_code not in _BODILESS:
-        # What has a length can be read whole: a file on its way out, or what Flask makes of abort(). The rest streams.
-        length = response.headers.get("Content-Length", type=int)
-        if length is None or length > limit:
-            return None
-        _read_whole(response)
-    response.direct_passthrough = False
-    body = response.get_data()
-    return body if len(body) <= limit else None
+def read_whole(response: Response, limit: int) -> None:
+    """Read what a response would have sent piece by piece, if it has a length up to the limit. The rest streams.
 
-
-def _read_whole(response: Response) -> None:
-    """Read what a response would have sent piece by piece. If that fails, its client still sees it fail as it would."""
+    That is a file on its way out, or what Flask makes of abort(). Whatever goes wrong is raised here, and again to
+    whoever reads the response.
+    """
+    if response.is_sequence or response.status_code in _BODILESS:
+        return
+    length = response.headers.get("Content-Length", type=int)
+    if length is None or length > limit:
+        return
     source, pieces = response.response, list[bytes]()
 
     def pieces_then(error: Exception) -> Iterator[bytes]:
@@ -170,10 +166,20 @@ def _read_whole(response: Response) -> None:
         response.call_on_close(source.close)
     try:
         pieces.extend(response.iter_encoded())
-    except Exception as error:
-        response.response = pieces_then(error)
+    except BaseException as error:
+        response.response = pieces_then(error if isinstance(error, Exception) else RuntimeError("it was stopped"))
         raise
     response.response = pieces
+
+
+def _body(response: Response, limit: int) -> bytes | None:
+    """Give the body's bytes, or None if it streams or is over the limit."""
+    read_whole(response, limit)
+    if not response.is_sequence and response.status_code not in _BODILESS:
+        return None
+    response.direct_passthrough = False
+    body = response.get_data()
+    return body if len(body) <= limit else None
 
 
 def _decoded_for(request: Request, headers: Headers, body: bytes) -> tuple[Headers, bytes]:
