@@ -118,6 +118,24 @@ def test_any_other_answer_that_is_not_kept_leaves_nothing(shop, status):
     assert (answer.status_code, tries(shop), shop.records) == (status, 0, 0)
 
 
+def test_a_count_before_an_answer_that_keep_leaves_out_is_undone_with_it(shop):
+    shop.serve(idempotent(keep={201})(lambda: (count_one_more(shop), ("no", 400))[1]))
+
+    answers = [shop.send() for _ in range(2)]
+
+    assert [(each.status_code, REPLAYED in each.headers) for each in answers] == [(400, False), (400, False)]
+    assert (tries(shop), shop.records) == (0, 0)
+
+
+def test_a_count_before_an_answer_about_the_caller_stays_though_keep_leaves_it_out(shop):
+    shop.serve(idempotent(keep={201})(lambda: (count_one_more(shop), ("no", 403))[1]))
+
+    answers = [shop.send() for _ in range(2)]
+
+    assert [(each.status_code, REPLAYED in each.headers) for each in answers] == [(403, False), (403, False)]
+    assert (tries(shop), shop.records) == (2, 0)
+
+
 def test_a_view_that_keeps_401_keeps_it_with_a_record(shop):
     shop.serve(idempotent(keep={401})(lambda: (count_one_more(shop), ("no", 401))[1]))
 
