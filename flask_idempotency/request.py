@@ -396,8 +396,10 @@ def _abandon(app: Flask, state: State, found: Exchange, context: AbstractContext
     try:
         with app.app_context() if context is None else context:
             _conclude(app, state, found, found.attempt, None)
-    except (ClaimLost, OutcomeUnknown, StoreUnavailable, CheckpointUnknown, WorkRefused):
+    except (ClaimLost, OutcomeUnknown, StoreUnavailable, CheckpointUnknown):
         pass  # it has been told; there is no answer to give
+    except WorkRefused as error:
+        log.error("%s", error)
     except Exception:
         # Another exception may be in flight; raising here would hide the one that matters.
         log.exception("could not settle %s", found.reference)

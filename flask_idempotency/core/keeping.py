@@ -5,6 +5,10 @@ TRANSIENT = frozenset({401, 403, 408, 409, 425, 429})
 # About the caller, not the action: the count of wrong passwords that a view has committed stays, or anybody could
 # switch a lockout off by sending a key.
 ABOUT_THE_CALLER = frozenset({401, 403, 429})
+LEFT = (
+    "{endpoint} answered {status} with changes that were written and not committed, and would be lost: commit them in"
+    " the view or in an after_request hook, for teardown is too late, or roll them back."
+)
 
 
 def is_final(status: int) -> bool:

@@ -18,6 +18,7 @@ from flask_idempotency.core.checkpoint import REQUEST, Checkpoint, Kind, check_n
 from flask_idempotency.core.decision import Refuse, Replay, Run, decide, is_in_flight
 from flask_idempotency.core.effects import legible
 from flask_idempotency.core.fingerprint import Fingerprint
+from flask_idempotency.core.keeping import LEFT, is_success
 from flask_idempotency.core.record import Busy, Claim, Settled
 from flask_idempotency.core.reference import reference_of
 from flask_idempotency.core.snapshot import Answer, NotKept
@@ -30,6 +31,7 @@ from flask_idempotency.errors import (
     RequestInFlight,
     RequestRefused,
     StoreUnavailable,
+    WorkRefused,
 )
 from flask_idempotency.http.reading import Reading
 from flask_idempotency.http.resuming import pack_request
@@ -260,6 +262,7 @@ class LeaseAttempt:
     def quarantine(self, reason: str) -> Exception:
         """Give the record to a person; give what to raise."""
         known, reason = reference_of(self.claim.id), legible(reason)
+        self._undo_what_is_left()
         self._write_answered()
         self.state.store.quarantine(self.claim, reason)
         self._is_quarantined = True
@@ -298,11 +301,13 @@ class LeaseAttempt:
         """Store the answer.
 
         Raises ClaimLost if somebody took over, OutcomeUnknown if it could not be stored yet or an effect is undecided,
-        CheckpointUnknown if earlier attempts did what this one did not come by.
+        CheckpointUnknown if earlier attempts did what this one did not come by, WorkRefused if the answer is a success
+        and the view has left changes uncommitted.
         """
         state, known = self.state, reference_of(self.claim.id)
         if self._is_lost or self._is_quarantined:
             raise ClaimLost
+        is_left = self._undo_what_is_left()
         self._refuse_to_repeat()
         if self.undecided is not None:
             log.error("effect_undecided: %s of %s has no answer yet, so the view's is not kept", self.undecided, known)
@@ -315,6 +320,8 @@ class LeaseAttempt:
                 self._stop(f"{self._recorded[len(self._names)].name!r} was recorded, and not come by")
             finally:
                 self.release()
+        if is_left and is_success(answer.status):
+            self._refuse_to_lose(LEFT.format(endpoint=request.endpoint, status=answer.status))
         try:
             self._write_answered()
             state.store.complete(self.claim, answer, self.policy.retention)
@@ -344,6 +351,19 @@ class LeaseAttempt:
         """
         if (self._names or self.has_begun) and (where := self._committed_at()) is not None:
             self._give_to_person(COMMITTED_OUTSIDE.format(where=where))
+
+    def _undo_what_is_left(self) -> bool:
+        """Roll back what the view has left uncommitted; say whether something was written."""
+        return self.outside is not None and self.outside.undo()
+
+    def _refuse_to_lose(self, reason: str) -> NoReturn:
+        """Keep no success whose rows are lost; and have nobody repeat it if other rows are not. Raises what takes its
+        place.
+        """
+        if self._committed_at() is not None:
+            self._give_to_person(reason)
+        self.release()
+        raise WorkRefused(reason)
 
     def _refuse_to_keep(self, what: str, error: BaseException, done: str, status: int) -> NoReturn:
         """Keep no answer that was made of a failure behind an effect that is done: the client would be told for good
@@ -375,6 +395,7 @@ class LeaseAttempt:
         Raises ClaimLost if somebody took over meanwhile, or if the record is left to a person because the next attempt
         would repeat a commit: the client is answered like any duplicate.
         """
+        self._undo_what_is_left()
         if not (self._is_lost or self._is_quarantined):
             self._refuse_to_repeat()
         claim, known = self.claim, reference_of(self.claim.id)

@@ -17,7 +17,7 @@ from sqlalchemy.pool import PoolProxiedConnection
 
 from flask_idempotency import signals
 from flask_idempotency.core.decision import Refuse, Replay, Run, decide, is_in_flight
-from flask_idempotency.core.keeping import is_success
+from flask_idempotency.core.keeping import LEFT, is_success
 from flask_idempotency.core.record import Asked, Busy, Claim, Finished, Record, Settled, Transaction
 from flask_idempotency.core.reference import reference_of
 from flask_idempotency.core.snapshot import Answer, NotKept
@@ -53,11 +53,6 @@ AUTOCOMMIT = (
 WRITTEN_BEFORE = (
     "Two sessions were in use when @idempotent claimed this request, and the second had written something; a request"
     " has one transaction here, so commit or close that session before, or open it in the view."
-)
-
-LEFT = (
-    "{endpoint} answered {status} with changes that were written and not committed, and would be lost: commit them in"
-    " the view or in an after_request hook, for teardown is too late, or roll them back."
 )
 
 LOST = (

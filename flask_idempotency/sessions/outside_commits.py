@@ -4,6 +4,7 @@ Through SQLAlchemy, or through a connection of its pool. What the driver commits
 were changed, and no transaction is open any more.
 """
 
+import logging
 import re
 import sys
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from weakref import WeakSet
 
 from flask import has_request_context, request
 from sqlalchemy import Connection, Dialect
+from sqlalchemy.orm import Session
 from sqlalchemy.pool import PoolProxiedConnection, _ConnectionFairy
 
 from flask_idempotency.http import exchange
@@ -31,6 +33,8 @@ _QUERY = re.compile(r"\s*(SELECT|SHOW|VALUES|TABLE|EXPLAIN)\b", re.IGNORECASE)
 _COMMIT = re.compile(r"\s*(COMMIT|END)\b", re.IGNORECASE)
 _ROLLBACK = re.compile(r"\s*(ROLLBACK|ABORT)\b(?!.*\bTO\b)", re.IGNORECASE | re.DOTALL)
 _WATCHED: WeakSet[Dialect] = WeakSet()
+
+log = logging.getLogger("flask_idempotency")
 
 
 @dataclass(slots=True)
@@ -115,6 +119,32 @@ def look(database: "Database", outside: OutsideWork) -> None:
     for session in open_sessions(database):
         for connection in connections_of(session):
             _look_at(connection._dbapi_connection, outside)
+
+
+def undo(database: "Database", outside: OutsideWork) -> bool:
+    """Roll back what sessions have left uncommitted; say whether they had written something."""
+    from flask_idempotency.sessions.joined import open_sessions  # as above
+
+    written = [_undo(session, outside) for session in open_sessions(database)]
+    return any(written)
+
+
+def _undo(session: Session, outside: OutsideWork) -> bool:
+    unsettled = [each._dbapi_connection for each in connections_of(session) if _unsettled_on(each._dbapi_connection)]
+    if not unsettled:
+        return False  # whoever has only read is in nobody's way
+    try:
+        has_written = any(_has_written(each, outside) for each in unsettled)
+        transaction = session.get_transaction()
+        if has_written or transaction is None:
+            session.rollback()
+        else:
+            transaction.close()
+    except Exception as error:  # noqa: BLE001  # a lost connection, or a listener: it is undone all the same
+        log.warning("a session could not be rolled back, and is closed: %s", type(error).__name__)
+        session.invalidate()
+        return True
+    return has_written
 
 
 def forget(pooled: Any) -> None:
@@ -216,15 +246,19 @@ def _run(
 
 def _note_commit(pooled: WatchedConnection) -> None:
     """Tell of what is about to be committed, if something was written."""
-    outside, unsettled = _outside_work(pooled), _unsettled_on(pooled)
+    outside = _outside_work(pooled)
     if outside is None or outside.has_ended or outside.committed_at is not None:
         return
-    if unsettled is not None and (unsettled.has_changed or unsettled.has_undone):
-        has_written = unsettled.has_changed
-    else:
-        has_written = outside.has_written(pooled.driver_connection)
-    if has_written:
+    if _has_written(pooled, outside):
         outside.note_commit(_caller)
+
+
+def _has_written(pooled: Any, outside: OutsideWork) -> bool:
+    """Say whether a commit would commit something; the database is asked only if nobody has noticed a change."""
+    unsettled = _unsettled_on(pooled)
+    if unsettled is not None and (unsettled.has_changed or unsettled.has_undone):
+        return unsettled.has_changed
+    return outside.has_written(pooled.driver_connection)
 
 
 def _look_at(pooled: Any, outside: OutsideWork | None = None, where: Callable[[], str] = lambda: _BY_DRIVER) -> None:

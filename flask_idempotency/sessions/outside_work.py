@@ -53,3 +53,12 @@ class OutsideWork:
 
             look(self._database, self)
         return self.committed_at
+
+    def undo(self) -> bool:
+        """Roll back what the view has left uncommitted; say whether something was written.
+
+        On SQLite nobody else can write before that, not even we. Objects that were only changed in memory stay.
+        """
+        from flask_idempotency.sessions.outside_commits import undo  # as above
+
+        return undo(self._database, self)
