@@ -39,6 +39,7 @@ from flask_idempotency.stores.database import (
     ThrownBack,
     WrittenBefore,
     first_line,
+    load_statement,
     log,
 )
 from flask_idempotency.stores.pipeline import Bounded, Replies, Silent, close_with, converse, open_with
@@ -99,17 +100,19 @@ class PostgresStore(SqlStore):
 
     def _execute(self, connection: PoolProxiedConnection, messages: Sequence[Message]) -> list[Rows]:
         # Several statements in one round trip are one transaction, without a BEGIN.
-        prepares = self._prepares and bool(connection.info.get(_IS_DIRECT))
-        replies = converse(driver_of(connection), [self._bound(), *messages], prepares=prepares)
+        is_direct = bool(connection.info.get(_IS_DIRECT))
+        sent = messages if is_direct else [self._bound(), *messages]
+        replies = converse(driver_of(connection), sent, prepares=self._prepares and is_direct)
         if replies.warnings:
             # A COMMIT whose wait for a standby was cancelled is reported as a success, and a failover may undo it.
             log.error("store_unavailable: the server gave up waiting for its standby")
             raise StoreUnavailable(retry_after=1)
-        return [replies.rows(index) for index in range(1, len(replies.results))]
+        return [replies.rows(index) for index in range(-len(messages), 0)]
 
-    def _bound(self, wait: timedelta = LOCK_TIMEOUT) -> Message:
-        """Have the server give up before we do; through a pooler too, so for this transaction only."""
-        return (self._statement("bound"), {"wait": _milliseconds(wait), "longest": _milliseconds(STATEMENT_TIMEOUT)})
+    def _bound(self, wait: timedelta | None = None) -> Message:
+        """Have the server give up before we do, in this transaction."""
+        limits = {"wait": wait or LOCK_TIMEOUT, "longest": STATEMENT_TIMEOUT}
+        return (self._statement("bound"), {name: _milliseconds(limit) for name, limit in limits.items()})
 
     # -- the app's own transaction -----------------------------------------------------------------------------------
 
@@ -514,13 +517,16 @@ class _OnStandby(StoreUnavailable):
 
 
 def _get_to_know(connection: Any, entry: ConnectionPoolEntry) -> None:
-    """Whatever decides a claim or a replay is read from the primary; and statements are prepared only on a server.
+    """Whatever decides a claim or a replay is read from the primary; and only a server itself is told what to keep:
+    statements that are prepared, and how long they may take.
 
     A pooler, which may give every transaction another server, is known by its number: it is not the server's.
     """
+    limits = {"wait": _milliseconds(LOCK_TIMEOUT), "longest": _milliseconds(STATEMENT_TIMEOUT)}
+    statement = load_statement(PostgresStore.technology, "get_to_know", PostgresStore.mark)
     try:
-        is_standby, number = connection.execute("SELECT pg_is_in_recovery(), pg_backend_pid()").fetchone()
-        entry.info[_IS_DIRECT] = number == connection.info.backend_pid
+        found = connection.execute(statement, {"number": connection.info.backend_pid, **limits}).fetchone()
+        is_standby, entry.info[_IS_DIRECT], *_ = found
         if is_standby:
             log.error("store_unavailable: the store's URL points to a standby; use the address of the primary")
             raise _OnStandby(retry_after=1)

@@ -13,6 +13,7 @@ import pytest
 from flask_idempotency.core.checkpoint import Checkpoint, Kind
 from flask_idempotency.errors import OutcomeUnknown, RequestRefused, StoreUnavailable
 from flask_idempotency.stores import TABLES, open_store
+from flask_idempotency.stores import postgres as postgres_module
 from flask_idempotency.stores.pipeline import ANSWER_TIMEOUT
 from flask_idempotency.stores.postgres import PostgresStore
 from flask_idempotency.testing import LEASE, RETENTION, make_asked
@@ -180,6 +181,24 @@ def test_whatever_meets_a_locked_table_is_given_up_by_the_server_too(store: Post
     assert left == 0
     assert [record.asked for record in store.browse()] == [make_asked()]
     assert store.position(claim) is None
+
+
+def test_making_the_tables_waits_as_long_as_it_takes(
+    url: str, books: Books, locking: Any, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(postgres_module, "LOCK_TIMEOUT", timedelta(milliseconds=20))
+    monkeypatch.setattr(postgres_module, "STATEMENT_TIMEOUT", timedelta(milliseconds=40))
+    books.ask("DROP INDEX idempotency_record_running")
+    waits = WAITING + " AND state_change < clock_timestamp() - interval '200 ms'"
+    with contextlib.closing(open_store(url)) as store, contextlib.ExitStack() as ends:
+        ends.enter_context(locking("SHARE ROW EXCLUSIVE", "idempotency_record"))
+
+        with meanwhile(store.create) as given:
+            eventually(lambda: books.ask(waits) == [(1,)], what="an upgrade that waits for longer than a request would")
+            ends.close()
+
+    assert given == [None]
+    assert books.ask("SELECT count(*) FROM pg_indexes WHERE indexname = 'idempotency_record_running'") == [(1,)]
 
 
 def test_a_statement_that_takes_too_long_is_given_up_by_the_server_too(store: PostgresStore, books: Books):

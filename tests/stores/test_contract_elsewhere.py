@@ -130,6 +130,17 @@ def test_nothing_is_prepared_behind_a_pooler(pooled_store: PostgresStore):
 
 
 @needs(PGBOUNCER, "pgbouncer")
+def test_nothing_is_left_set_behind_a_pooler(pooled_store: PostgresStore):
+    for n in range(8):
+        pooled_store.claim(make_asked(f"order-{n}"), LEASE)
+
+    with contextlib.closing(pooled_store._engine.raw_connection()) as connection:
+        query = "SELECT name FROM pg_settings WHERE source = 'session' AND name LIKE '%timeout'"
+        left = [name for _ in range(8) for (name,) in driver_of(connection).execute(query).fetchall()]
+    assert left == []
+
+
+@needs(PGBOUNCER, "pgbouncer")
 class TestPostgresBehindPgbouncer(StoreContract):
     """No session state is relied on, and none is left: in transaction mode the next statement meets another session."""
 

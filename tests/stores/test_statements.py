@@ -18,6 +18,7 @@ LOCKS = {
     "exists",
     "wait",
     "bound",
+    "get_to_know",
     "bound_wait",
     "free_wait",
     "confirm",
