@@ -13,7 +13,8 @@ from werkzeug.exceptions import HTTPException, InternalServerError
 from flask_idempotency import signals
 from flask_idempotency.calling import caller_of
 from flask_idempotency.core.decision import Refuse, Replay, Run, decide
-from flask_idempotency.core.keeping import is_success, work_stands
+from flask_idempotency.core.keeping import is_success
+from flask_idempotency.core.outcome import Ending, Made, Pending, ending_of
 from flask_idempotency.core.record import Asked, Finished, Quarantined, Record, Settled
 from flask_idempotency.core.reference import Reference, reference_of
 from flask_idempotency.errors import (
@@ -37,7 +38,7 @@ from flask_idempotency.http.capture import (
     take_down,
     with_fresh_headers,
 )
-from flask_idempotency.http.exchange import Attempt, Exchange, Made, Restored
+from flask_idempotency.http.exchange import Attempt, Exchange, Restored
 from flask_idempotency.http.reading import Reading, may_have_key, read
 from flask_idempotency.http.resuming import RESUMED, ROUTED
 from flask_idempotency.misplaced import MisplacedDecorators
@@ -136,10 +137,10 @@ def _settling(app: Flask, state: State) -> Callable[..., Any]:
         *context, response = args  # newer versions of Flask pass the context before it
         found = exchange.peek(request.environ, state)
         if found is not None and found.attempt is not None:
-            _note(found, response)
+            _note(found, found.attempt, response)
         response = process(*context, response, **options)
-        if found is not None and found.made is not None:
-            _read_body(state, found, found.made, response)
+        if found is not None and isinstance(found.outcome, Made):
+            _read_body(state, found, found.outcome, response)
         return _settle(app, state, response)
 
     return run
@@ -176,11 +177,7 @@ class WatchingTheView:
             return
         if found.attempt is not None:
             found.attempt.note_return()
-        found.has_raised = left is not None
-        if found.refusal is not None:
-            found.refusal_left = left is found.refusal
-            if not found.refusal_left:
-                found.refusal = None
+        found.note_left(left)
 
 
 def open_decorated(options: Options) -> tuple[Response | None, AbstractContextManager[None]]:
@@ -283,14 +280,11 @@ def _is_joined_elsewhere(database: Database) -> bool:
     return is_joined_elsewhere(database)
 
 
-def _note(found: Exchange, response: Response) -> None:
-    if found.made is None and not found.failed:
-        refusal = found.refusal  # however the app renders it, it must not be stored
-        is_ours = refusal is not None and (found.refusal_left or response.status_code == refusal.code)
-        keeps = not is_ours and is_kept(found.policy, response)
-        if found.attempt is not None:
-            found.attempt.note_end()
-        found.made = Made(response, response.status_code, keeps)
+def _note(found: Exchange, attempt: Attempt, response: Response) -> None:
+    """Note the answer before the first hook, and what the view has left to be committed."""
+    if found.response is None and not found.has_failed:
+        attempt.note_end()
+        found.note_answer(response, is_kept(found.policy, response))
 
 
 def _read_body(state: State, found: Exchange, made: Made, response: Response) -> None:
@@ -299,13 +293,13 @@ def _read_body(state: State, found: Exchange, made: Made, response: Response) ->
     Under the transaction guard it fails with the view. Under a lease what the view did stands, and its client sees the
     answer break off.
     """
-    if found.failed or not made.is_kept or has_failed(found.policy, made, response):
+    if not made.is_kept or has_failed(found.policy, made, response):
         return
     try:
         read_whole(response, state.settings.max_body)
     except BaseException as error:
         if found.policy.guard == "transaction":
-            found.made, found.failed = None, True
+            found.forget_answer()
             raise
         if not isinstance(error, Exception):
             raise
@@ -319,7 +313,7 @@ def _note_failure(_: Flask, exception: BaseException | None = None, **__: Any) -
     if isinstance(exception, RequestRefused):
         found.reduced = exception  # Flask-RESTX reports it, and answers with its detail alone
     elif not isinstance(exception, HTTPException):  # some extensions report every abort() here
-        found.failed = True
+        found.note_unhandled()
 
 
 def _settle(app: Flask, state: State, response: Response) -> Response:
@@ -327,15 +321,15 @@ def _settle(app: Flask, state: State, response: Response) -> Response:
     match exchange.pop(request.environ, state):
         case None:
             pass
-        case Exchange(course=Replay(snapshot), reference=str(known), restored=restored, failed=False):
+        case Exchange(course=Replay(snapshot), reference=str(known), restored=restored, has_failed=False):
             if restored is not None and restored.is_intact(response):
                 return response
             return restore(snapshot, request, known, response)
-        case Exchange(course=Refuse(refusal), failed=False) as found:
+        case Exchange(course=Refuse(refusal), has_failed=False) as found:
             return _mark_refusal(state, found, refusal, response)
         case Exchange(attempt=attempt, reference=str(known), reading=Reading() as reading) as found if attempt:
             try:
-                _conclude(app, state, found, attempt, None if found.failed else response)
+                _conclude(app, state, found, attempt, None if found.has_failed else response)
             except ClaimLost:
                 return _answer_like_a_duplicate(found, reading, response)
             except (OutcomeUnknown, StoreUnavailable, CheckpointUnknown) as refusal:
@@ -346,8 +340,9 @@ def _settle(app: Flask, state: State, response: Response) -> Response:
                 if not isinstance(error, Exception):
                     exchange.put(request.environ, found)  # stopped in the middle: the safety net ends it
                 raise
-            if found.refusal is not None and response.status_code == found.refusal.code:
-                return _mark_refusal(state, found, found.refusal, response)
+            match found.outcome:
+                case Made(refusal=RequestRefused() as inside) if response.status_code == inside.code:
+                    return _mark_refusal(state, found, inside, response)
             return mark_first(response, known)
     return response
 
@@ -385,7 +380,7 @@ def _end_by_hand(app: Flask, state: State, error: BaseException | None) -> None:
     found = exchange.pop(request.environ, state)
     if found is not None and found.attempt is not None:
         _abandon(app, state, found, nullcontext())
-        if error is None and found.made is None and not found.has_raised:
+        if error is None and isinstance(found.outcome, Pending):
             raise IdempotencyError(NOT_SETTLED.format(endpoint=request.endpoint))
 
 
@@ -411,19 +406,21 @@ def _conclude(app: Flask, state: State, found: Exchange, attempt: Attempt, sent:
     An answer that a hook has spoilt is kept where the effect stands all the same. Raises ClaimLost if somebody else's
     answer stands, or whatever else keeps this one from being given.
     """
-    policy, made = found.policy, found.made
-    if made is None or not made.is_kept or (has_failed(policy, made, sent) and not attempt.stands()):
-        commits = made is not None and not made.is_kept and work_stands(made.status)
-        is_lost = made is not None and not made.is_kept and is_success(made.status) and attempt.has_committed
-        attempt.release(commits=commits)
-        if commits:
-            do_afterwards(found.afterwards)
-        if made is not None and is_lost:
-            raise WorkRefused(UNDONE.format(endpoint=request.endpoint, status=made.status))
-        return
-    answer = take_down(policy, made, sent, state.settings.max_body)
-    attempt.complete(answer, late=partial(_do_late, app, found.afterwards))
-    do_afterwards(found.afterwards)
+    policy, outcome = found.policy, found.outcome
+    ending = ending_of(outcome, has_failed=has_failed(policy, outcome, sent))
+    if ending is Ending.KEEP_IF_IT_STANDS:
+        ending = Ending.KEEP if attempt.stands() else Ending.RELEASE
+    if ending is Ending.KEEP and isinstance(outcome, Made):
+        answer = take_down(policy, outcome, found.response, sent, state.settings.max_body)
+        attempt.complete(answer, late=partial(_do_late, app, found.afterwards))
+    else:
+        had_committed = attempt.has_committed
+        attempt.release(commits=ending is Ending.COMMIT)
+        match outcome:
+            case Made(status, is_kept=False) if had_committed and is_success(status):
+                raise WorkRefused(UNDONE.format(endpoint=request.endpoint, status=status))
+    if ending is not Ending.RELEASE:
+        do_afterwards(found.afterwards)
 
 
 def _do_late(app: Flask, acts: list[Callable[[], object]]) -> None:

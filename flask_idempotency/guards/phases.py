@@ -251,7 +251,7 @@ def _end_reading_sessions(state: State) -> IdempotencyError | None:
 
 def _rendered(found: exchange.Exchange, refusal: RequestRefused) -> RequestRefused:
     """Give a refusal its document, for the view lets it pass; and note it, for the app may render it in its own way."""
-    found.refusal = refusal
+    found.note_refusal(refusal)
     return refusal if refusal.response is not None else render_refusal(current_state(), refusal, found.reference)
 
 

@@ -8,9 +8,9 @@ from functools import lru_cache
 from flask import Request, Response
 
 from flask_idempotency.core.keeping import is_final
+from flask_idempotency.core.outcome import Made, Outcome
 from flask_idempotency.core.snapshot import Answer, Headers, NotKept, Snapshot, are_storable
 from flask_idempotency.http.coding import decoded
-from flask_idempotency.http.exchange import Made
 from flask_idempotency.http.problem import REFERENCE, REPLAYED
 from flask_idempotency.policy import Policy
 
@@ -86,14 +86,16 @@ def is_kept(policy: Policy, response: Response) -> bool:
         return is_final(response.status_code)
 
 
-def has_failed(policy: Policy, made: Made, sent: Response | None) -> bool:
-    """Say whether another hook has failed after the view: by raising, or by sending a failure."""
-    return sent is None or (_is_spoilt(policy, made, sent) and not is_final(sent.status_code))
+def has_failed(policy: Policy, outcome: Outcome, sent: Response | None) -> bool:
+    """Say whether there is no answer, or another hook has failed after it: by raising, or by sending a failure."""
+    if sent is None or not isinstance(outcome, Made):
+        return True
+    return _is_spoilt(policy, outcome, sent) and not is_final(sent.status_code)
 
 
-def take_down(policy: Policy, made: Made, sent: Response | None, limit: int) -> Answer:
-    """Take an answer down as it is sent, or if other hooks have spoilt it, as the view made it."""
-    for response in (sent, made.response):
+def take_down(policy: Policy, made: Made, before: Response | None, sent: Response | None, limit: int) -> Answer:
+    """Take an answer down as it is sent, or if other hooks have spoilt it, as it was *before* them."""
+    for response in (sent, before):
         if response is None or _is_spoilt(policy, made, response):
             continue
         try:

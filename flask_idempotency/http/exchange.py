@@ -10,7 +10,9 @@ from typing import Any, Protocol, cast
 
 from flask import Response
 
+from flask_idempotency.core import outcome
 from flask_idempotency.core.decision import Refuse, Replay
+from flask_idempotency.core.outcome import Outcome
 from flask_idempotency.core.reference import Reference
 from flask_idempotency.core.snapshot import Answer
 from flask_idempotency.errors import RequestRefused
@@ -20,15 +22,6 @@ from flask_idempotency.policy import Policy
 _SLOT = "flask_idempotency.exchange"
 _BY_HAND = "flask_idempotency.by_hand"  # the thread that has pushed the context, if it was not wsgi_app
 _REFERENCE = "flask_idempotency.reference"  # stays when the slot is emptied, for hooks and logs that come later
-
-
-@dataclass(frozen=True, slots=True)
-class Made:
-    """What the view made of a run, noted before another hook could touch or spoil it."""
-
-    response: Response
-    status: int
-    is_kept: bool
 
 
 class Restored:
@@ -97,19 +90,46 @@ class Exchange:
     reference: Reference | None
     reading: Reading | None
     at_decorator: bool = False  # opened by the view's @idempotent, not before the view
-    made: Made | None = None
+    outcome: Outcome = field(default_factory=outcome.Pending)  # what became of the view
+    response: Response | None = None  # the answer as it was before another hook could touch it
     restored: Restored | None = None  # what a replay has been given already
-    refusal: RequestRefused | None = None  # what a phase or effect has raised, if the view let it pass or may have
-    refusal_left: bool = False  # it did; of a view without a decorator nobody knows
-    has_raised: bool = False  # an exception has left the view; of one without a decorator nobody knows
     reduced: RequestRefused | None = None  # a refusal that an extension has made its own answer of
-    failed: bool = False  # an exception nobody handled; what Flask makes of it is nobody's answer
     afterwards: list[Callable[[], object]] = field(default_factory=list)  # to be done once the work is committed
 
     @property
     def attempt(self) -> Attempt | None:
         """The run, if it is one."""
         return None if isinstance(self.course, Replay | Refuse) else self.course
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether an exception went unhandled, in the view or behind its answer."""
+        match self.outcome:
+            case outcome.Failed() | outcome.Made(is_followed_by_failure=True):
+                return True
+        return False
+
+    def note_refusal(self, refusal: RequestRefused) -> None:
+        """Know that a phase or effect has raised a refusal."""
+        self.outcome = outcome.RefusedInside(refusal)
+
+    def note_left(self, error: BaseException | None) -> None:
+        """Know that the view has returned, or what has left it."""
+        self.outcome = outcome.left(self.outcome, error)
+
+    def note_answer(self, response: Response, is_kept: bool) -> None:
+        """Know the answer; the first that is noted counts."""
+        if self.response is None:
+            self.outcome = outcome.answered(self.outcome, response.status_code, is_kept)
+            self.response = response
+
+    def note_unhandled(self) -> None:
+        """Know that an exception went unhandled."""
+        self.outcome = outcome.unhandled(self.outcome)
+
+    def forget_answer(self) -> None:
+        """Take an answer back that could not be made to its end: its view has failed."""
+        self.outcome, self.response = outcome.Failed(), None
 
 
 Environ = MutableMapping[str, Any]

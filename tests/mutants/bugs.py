@@ -14,6 +14,7 @@ from flask import Request, Response, request
 from flask_idempotency import request as requests_way
 from flask_idempotency.core.checkpoint import Checkpoint, Kind, dump_result, load_result
 from flask_idempotency.core.fingerprint import Fingerprint
+from flask_idempotency.core.outcome import Pending
 from flask_idempotency.core.record import Claim
 from flask_idempotency.core.scope import RecordId
 from flask_idempotency.core.snapshot import Answer
@@ -192,9 +193,9 @@ def five_hundreds_stored(bed: Bed) -> None:
         held.undecided = None
         complete(held, answer, late)
 
-    def note_refusals_too(found: exchange.Exchange, response: Response) -> None:
-        found.refusal = None
-        note(found, response)
+    def note_refusals_too(found: exchange.Exchange, attempt: exchange.Attempt, response: Response) -> None:
+        found.outcome = Pending()
+        note(found, attempt, response)
 
     is_kept = bed.replace(requests_way, "is_kept", keep_failures_too)
     note = bed.replace(requests_way, "_note", note_refusals_too)
