@@ -207,9 +207,10 @@ def _store_url(app: Flask, url: str | None) -> "str | URL":
         given = make_url(url)
     except (ArgumentError, ValueError):
         return url  # open_store says what is wrong with it
-    is_file = given.get_backend_name() == "sqlite" and given.database and given.database != ":memory:"
-    if is_file and "uri" not in given.query:  # SQLite's own URIs say themselves what they mean
-        return given.set(database=str(Path(app.instance_path) / str(given.database)))
+    path = given.database if given.get_backend_name() == "sqlite" else None
+    is_uri = path is not None and path.startswith("file:") and "uri" in given.query  # which says itself what it means
+    if path and path != ":memory:" and not is_uri:
+        return given.set(database=str(Path(app.instance_path) / path))
     return given
 
 

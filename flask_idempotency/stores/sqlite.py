@@ -1,17 +1,12 @@
 """Records in a SQLite file: durable, and shared by all processes of one machine. Not for a network file system."""
 
-import os
 import sqlite3
-import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from functools import cache
-from pathlib import Path
 from time import monotonic
 from typing import Any
-from urllib.parse import unquote, urlsplit
 from weakref import ReferenceType, ref
 
 from sqlalchemy import Engine, create_engine, event
@@ -36,6 +31,7 @@ from flask_idempotency.stores.forks import no_fork_meanwhile, start_afresh_in_ch
 from flask_idempotency.stores.memory import MemoryStore
 from flask_idempotency.stores.schema import VERSION, Structure
 from flask_idempotency.stores.sql import ENDED_BY_STEP, ENTRY, KEPT, MAKE_TABLES, SqlStore, check_columns
+from flask_idempotency.stores.sqlite_file import is_in_memory, make_folders, make_private, may_be_written, path_in
 
 BUSY_TIMEOUT = timedelta(seconds=5)  # one writer at a time: so long for the writers before us, then 503
 OLDEST = (3, 35)  # the first with RETURNING
@@ -60,7 +56,7 @@ class SqliteStore(SqlStore):
 
     def __init__(self, engine: Engine, *, is_apps_own: bool = False) -> None:
         super().__init__(engine, is_apps_own=is_apps_own)
-        self._path = _path_in(engine.url)
+        self._path = path_in(engine.url)
         self._waiting: dict[ReferenceType[_Waiter], Asked] = {}  # the requests of this process that wait for the writer
         start_afresh_in_child(self)
 
@@ -80,7 +76,7 @@ class SqliteStore(SqlStore):
         """Make folder, file and tables unless they exist."""
         self._check_place()
         try:
-            _make_folders(self._path.parent)
+            make_folders(self._path.parent)
         except OSError as error:
             raise ConfigError(f"{self._path} cannot be written: {error.strerror}; {_ADVICE}") from error
         super().create()
@@ -97,7 +93,7 @@ class SqliteStore(SqlStore):
         super().prepare()
 
     def _check_place(self) -> None:
-        if not _may_be_written(self._path):
+        if not may_be_written(self._path):
             raise ConfigError(f"{self._path} cannot be written; {_ADVICE}")
 
     def renew(self, claim: Claim, lease: timedelta) -> None:
@@ -412,7 +408,7 @@ def open_url(url: str | URL, is_apps_own: bool = False) -> SqliteStore | MemoryS
     given = make_url(url).set(drivername="sqlite")
     if sqlite3.sqlite_version_info < OLDEST:
         raise ConfigError(f"SQLite {sqlite3.sqlite_version} is too old; use 3.35 or newer, or PostgreSQL.")
-    if _is_in_memory(given):
+    if is_in_memory(given):
         return MemoryStore()
     # All pragmas are set below: in this mode the driver begins no transaction of its own.
     settings: dict[str, object] = {"isolation_level": None}
@@ -430,82 +426,10 @@ def open_url(url: str | URL, is_apps_own: bool = False) -> SqliteStore | MemoryS
             "IDEMPOTENCY_STORE is not a SQLite URL; write it like sqlite:////folder/records.db, without a host."
         ) from None
     if not is_apps_own:
-        path, makes = _path_in(given), given.query.get("mode", "rwc") == "rwc"  # which only a URI can have
-        event.listen(engine, "do_connect", lambda *_: _make_private(path, makes=makes))
+        path, makes = path_in(given), given.query.get("mode", "rwc") == "rwc"  # which only a URI can have
+        event.listen(engine, "do_connect", lambda *_: make_private(path, makes=makes))
     event.listen(engine, "connect", _make_durable)
     return SqliteStore(engine, is_apps_own=is_apps_own)
-
-
-def _may_be_written(path: Path) -> bool:
-    """Say whether the file can be written, or made with its folders; and its log beside it."""
-    try:
-        path.stat()
-    except FileNotFoundError:
-        folder = next(each for each in path.parents if os.path.exists(each))  # noqa: PTH110  # which never raises
-        return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)
-    except (OSError, ValueError):  # a folder that may not be entered, or no folder; a name that no file can have
-        return False
-    return path.is_file() and os.access(path, os.R_OK | os.W_OK) and os.access(path.parent, os.W_OK | os.X_OK)
-
-
-def _make_folders(folder: Path) -> None:
-    """Make a folder and those above it, unless they exist, so that only their owner can enter what was made."""
-    for each in reversed([folder, *folder.parents]):
-        if not each.exists():
-            each.mkdir(exist_ok=True)
-            each.chmod(0o700)  # whatever the umask says
-
-
-def _is_in_memory(url: URL) -> bool:
-    return url.database in (None, "") or str(_path_in(url)) == ":memory:" or url.query.get("mode") == "memory"
-
-
-def _path_in(url: URL) -> Path:
-    """Give the file that a URL names, by a path or by a URI of SQLite's own."""
-    named = url.database or ""
-    return Path(unquote(urlsplit(named).path) if _is_uri(url) else named)
-
-
-def _is_uri(url: URL) -> bool:
-    return "uri" in url.query and (url.database or "").startswith("file:")
-
-
-def _make_private(path: Path, *, makes: bool) -> None:
-    """Make the file before SQLite does, so that only its owner can read it; the log beside it gets the same mode."""
-    if makes:
-        with suppress(OSError):  # it exists; or it cannot be made, and SQLite says why
-            file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
-            try:
-                os.fchmod(file, 0o600)  # whatever the umask says
-            finally:
-                os.close(file)
-    for suffix in ("", "-wal", "-shm"):
-        _keep_from_others(path.with_name(path.name + suffix))
-
-
-def _keep_from_others(path: Path) -> None:
-    """Take away what others may do with a file that was there before us.
-
-    A group that may write stays: workers of several users share such a file, and one that only reads does not need it.
-    """
-    try:
-        mode = stat.S_IMODE(path.stat().st_mode)
-    except OSError:
-        return
-    kept = mode & (0o770 if mode & stat.S_IWGRP else 0o700)
-    if mode != kept:
-        try:
-            path.chmod(kept)
-        except OSError:
-            _warn_of_readers(path)
-
-
-@cache
-def _warn_of_readers(path: Path) -> None:
-    """Say once that a file is not private."""
-    log.warning(
-        "Others can read %s, which holds stored answers, and only its owner can change that: chmod 600 %s", path, path
-    )
 
 
 def _make_durable(connection: sqlite3.Connection, _: object) -> None:

@@ -1,0 +1,86 @@
+"""The file of a SQLite store: where a URL says it is, whether it can be written, and who else may read it."""
+
+import logging
+import os
+import stat
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from sqlalchemy.engine import URL
+
+log = logging.getLogger("flask_idempotency")
+
+
+def is_in_memory(url: URL) -> bool:
+    """Say whether a URL names no file at all."""
+    return url.database in (None, "") or str(path_in(url)) == ":memory:" or url.query.get("mode") == "memory"
+
+
+def path_in(url: URL) -> Path:
+    """Give the file that a URL names, by a path or by a URI of SQLite's own."""
+    named = url.database or ""
+    return Path(unquote(urlsplit(named).path) if _is_uri(url) else named)
+
+
+def _is_uri(url: URL) -> bool:
+    return "uri" in url.query and (url.database or "").startswith("file:")
+
+
+def may_be_written(path: Path) -> bool:
+    """Say whether the file can be written, or made with its folders; and its log beside it."""
+    try:
+        path.stat()
+    except FileNotFoundError:
+        folder = next(each for each in path.parents if os.path.exists(each))  # noqa: PTH110  # which never raises
+        return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)
+    except (OSError, ValueError):  # a folder that may not be entered, or no folder; a name that no file can have
+        return False
+    return path.is_file() and os.access(path, os.R_OK | os.W_OK) and os.access(path.parent, os.W_OK | os.X_OK)
+
+
+def make_folders(folder: Path) -> None:
+    """Make a folder and those above it, unless they exist, so that only their owner can enter what was made."""
+    for each in reversed([folder, *folder.parents]):
+        if not each.exists():
+            each.mkdir(exist_ok=True)
+            each.chmod(0o700)  # whatever the umask says
+
+
+def make_private(path: Path, *, makes: bool) -> None:
+    """Make the file before SQLite does, so that only its owner can read it; the log beside it gets the same mode."""
+    if makes:
+        with suppress(OSError):  # it exists; or it cannot be made, and SQLite says why
+            file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+            try:
+                os.fchmod(file, 0o600)  # whatever the umask says
+            finally:
+                os.close(file)
+    for suffix in ("", "-wal", "-shm"):
+        _keep_from_others(path.with_name(path.name + suffix))
+
+
+def _keep_from_others(path: Path) -> None:
+    """Take away what others may do with a file that was there before us.
+
+    A group that may write stays: workers of several users share such a file, and one that only reads does not need it.
+    """
+    try:
+        mode = stat.S_IMODE(path.stat().st_mode)
+    except OSError:
+        return
+    kept = mode & (0o770 if mode & stat.S_IWGRP else 0o700)
+    if mode != kept:
+        try:
+            path.chmod(kept)
+        except OSError:
+            _warn_of_readers(path)
+
+
+@cache
+def _warn_of_readers(path: Path) -> None:
+    """Say once that a file is not private."""
+    log.warning(
+        "Others can read %s, which holds stored answers, and only its owner can change that: chmod 600 %s", path, path
+    )
