@@ -183,6 +183,30 @@ def test_whatever_meets_a_locked_table_is_given_up_by_the_server_too(store: Post
     assert store.position(claim) is None
 
 
+@pytest.mark.parametrize("when", ["at its fence", "at its end"])
+def test_a_phase_that_meets_a_locked_table_is_rolled_back_in_time(
+    url: str, store: PostgresStore, books: Books, locking: Any, when: str
+):
+    claim = claimed(store.claim(make_asked(), LEASE))
+    made, given = Checkpoint("placed", Kind.PHASE, 1), list[Any]()
+    with psycopg.connect(url.replace("+psycopg", ""), prepare_threshold=None) as desk, contextlib.ExitStack() as ends:
+        if when == "at its fence":
+            ends.enter_context(locking())
+            no_longer_than(given, lambda: store.fence(desk, claim, made, idle=LEASE))()
+        else:
+            store.fence(desk, claim, made, idle=LEASE)
+            ends.enter_context(locking("SHARE", "idempotency_checkpoint"))
+            no_longer_than(given, lambda: store.commit_phase(desk, claim, made))()
+        left = waiting(books)
+        desk.rollback()
+
+    assert isinstance(given[0], StoreUnavailable)
+    assert given[1] < ANSWER_TIMEOUT
+    assert left == 0
+    assert store.position(claim) is None
+    assert store.checkpoints(claim.id) == []
+
+
 def test_making_the_tables_waits_as_long_as_it_takes(
     url: str, books: Books, locking: Any, monkeypatch: pytest.MonkeyPatch
 ):
