@@ -210,7 +210,7 @@ def _refuse_to_resume(state: State, asked: Request) -> None:
     resumed: Asked | None = asked.environ.get(RESUMED)
     if resumed is not None:
         known = reference_of(resumed.id)
-        log.critical("checkpoint_unknown: %s is to be resumed, and its view is not protected any more", known)
+        log.critical("checkpoint_unknown: %s cannot be resumed, because its view is no longer protected", known)
         raise render_refusal(state, CheckpointUnknown(retry_after=1), known)
 
 

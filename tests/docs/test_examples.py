@@ -58,3 +58,41 @@ def test_the_contract_on_the_testing_page_can_be_run_as_it_stands(tmp_path):
 
     assert report.returncode == 0, report.stdout
     assert int(re.search(r"(\d+) passed", report.stdout)[1]) > 50
+
+
+ADDING = """
+```python
+from flask import Flask
+
+app = Flask(__name__)
+app.add_url_rule("/", "home", lambda: "home")
+```
+
+```python
+>>> app.test_client().get("/").text
+'home'
+```
+
+{words}
+
+```python
+app.add_url_rule("/more", "more", lambda: "more")
+```
+
+```python
+>>> app.test_client().get("/more").text
+'more'
+```
+"""
+
+
+def test_a_page_that_adds_a_view_to_an_app_at_work_must_tell_its_readers_to_restart_it(tmp_path):
+    shutil.copy(ROOT / "conftest.py", tmp_path)
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "right.md").write_text(ADDING.format(words="Add a view, and restart the app:"))
+    (tmp_path / "docs" / "wrong.md").write_text(ADDING.format(words="Add a view:"))
+
+    report = run_pytest(tmp_path, "docs", f"--override-ini=pythonpath={ROOT}").stdout
+
+    assert set(re.findall(r"^FAILED ([\w./]+)", report, re.MULTILINE)) == {"docs/wrong.md"}
+    assert "can no longer be called" in report
