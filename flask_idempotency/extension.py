@@ -14,6 +14,7 @@ from flask_idempotency.core.reference import Reference
 from flask_idempotency.errors import ConfigError
 from flask_idempotency.http import exchange
 from flask_idempotency.http.forms import idempotency_field
+from flask_idempotency.opening import open_decorated
 from flask_idempotency.policy import (
     DEFAULT,
     EXEMPT,
@@ -25,7 +26,7 @@ from flask_idempotency.policy import (
     make_options,
 )
 from flask_idempotency.publishing import describe
-from flask_idempotency.request import do_afterwards, follow, open_decorated
+from flask_idempotency.request import do_afterwards, follow
 from flask_idempotency.settings import Guard, InFlight
 from flask_idempotency.state import NAME, check_at_start, current_state, make_state
 from flask_idempotency.stores import Store, TransactionalStore

@@ -1,15 +1,33 @@
 """A refusal on its way out: given its reference and its document, told of, and rendered by the app or by us."""
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
-from flask import Flask, current_app, request
+from flask import Flask, Response, current_app, request
+from werkzeug.exceptions import InternalServerError
 
 from flask_idempotency import signals
-from flask_idempotency.core.reference import Reference
-from flask_idempotency.errors import IdempotencyError, Quarantined, RequestRefused
+from flask_idempotency.core import record
+from flask_idempotency.core.decision import Refuse, Replay, Run, decide
+from flask_idempotency.core.record import Finished, Record, Settled
+from flask_idempotency.core.reference import Reference, reference_of
+from flask_idempotency.errors import (
+    IdempotencyError,
+    OutcomeUnknown,
+    Quarantined,
+    RequestInFlight,
+    RequestRefused,
+    StoreUnavailable,
+    WorkRefused,
+)
 from flask_idempotency.http import problem
+from flask_idempotency.http.capture import restore, with_fresh_headers
+from flask_idempotency.http.exchange import Exchange
+from flask_idempotency.http.reading import Reading
 from flask_idempotency.state import State, current_state
+
+log = logging.getLogger("flask_idempotency")
 
 
 def render_refusal(state: State, refusal: RequestRefused, known: Reference | None) -> RequestRefused:
@@ -50,3 +68,54 @@ def _own_handler(refusal: RequestRefused) -> Callable[..., Any] | None:
             if found is not None:
                 return found
     return None
+
+
+# -- where it is too late to raise one --------------------------------------------------------------------------------
+
+
+def answer_like_a_duplicate(found: Exchange, reading: Reading, response: Response) -> Response:
+    """Answer a run that lost its claim: what the new owner has stored, or that it is still at it."""
+    known = reference_of(reading.asked.id)
+    course: Run | Replay | Refuse
+    try:
+        match current_state().store.find(reading.asked.id):
+            case Record(condition=Finished() | record.Quarantined()) as known_record:
+                asked = reading.by_rules_of(known_record.asked.fingerprint)
+                course = decide(Settled(known_record), asked.fingerprint)
+            case None if found.policy.guard == "transaction":
+                course = Refuse(StoreUnavailable(retry_after=1))  # there is no record, and ours was rolled back
+            case _:
+                course = Refuse(RequestInFlight(retry_after=1))
+    except StoreUnavailable as error:
+        course = Refuse(OutcomeUnknown(retry_after=error.retry_after))  # not "nothing was run": the view was
+    if isinstance(course, Replay):
+        signals.tell(signals.replayed, reference=known, status=course.snapshot.status)
+        base = with_fresh_headers(current_app.response_class(), response)
+        return restore(course.snapshot, request, known, base)
+    assert isinstance(course, Refuse), "a settled record is not run"
+    return refusal_as_answer(found, course.refusal, known, response)
+
+
+def refusal_as_answer(found: Exchange, refusal: RequestRefused, known: Reference, response: Response) -> Response:
+    """Make the answer of a refusal where it is too late to raise it; the app's own handler is asked as ever."""
+    state = current_state()
+    answer = current_app.make_response(render(render_refusal(state, refusal, known)))
+    return mark_refusal(state, found, refusal, with_fresh_headers(answer, response))
+
+
+def mark_refusal(state: State, found: Exchange, refusal: RequestRefused, response: Response) -> Response:
+    """Give the answer of a refusal its marks; where a database was lost, leave nothing that fails on it afterwards."""
+    if found.reduced is refusal:
+        problem.lay_over(response, refusal, state.settings.docs_url)
+    if isinstance(refusal, StoreUnavailable | OutcomeUnknown) and state.given_database is not None:
+        from flask_idempotency.sessions.joined import end_sessions  # brings SQLAlchemy's ORM, which only db= needs
+
+        end_sessions(state.given_database)
+    return problem.mark(response, refusal, state.settings.docs_url)
+
+
+def failure_as_answer(error: WorkRefused, response: Response) -> Response:
+    """Make the answer of a failure that nobody can catch any more: the view has returned."""
+    log.error("%s", error)
+    failure = InternalServerError(original_exception=error)
+    return with_fresh_headers(current_app.make_response(current_app.handle_http_exception(failure)), response)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from flask_idempotency import effect, idempotent, phase
+from flask_idempotency import effect, idempotent, opening, phase
 from flask_idempotency import request as requests_way
 from flask_idempotency.core.record import Claim
 from flask_idempotency.guards import phases
@@ -259,7 +259,7 @@ def test_a_bug_can_be_taken_out_again_and_leaves_nothing(bed, name):
 
 def places() -> list[dict[str, object]]:
     """All that a bug may be planted in."""
-    owners = (requests_way, phases, database, sqlite, LeaseAttempt, SqlStore, PostgresStore)
+    owners = (opening, requests_way, phases, database, sqlite, LeaseAttempt, SqlStore, PostgresStore)
     return [dict(vars(owner)) for owner in owners]
 
 

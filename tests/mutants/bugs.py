@@ -11,6 +11,7 @@ from uuid import uuid4
 
 from flask import Request, Response, request
 
+from flask_idempotency import opening
 from flask_idempotency import request as requests_way
 from flask_idempotency.core.checkpoint import Checkpoint, Kind, dump_result, load_result
 from flask_idempotency.core.fingerprint import Fingerprint
@@ -67,7 +68,7 @@ def protection_off(bed: Bed) -> None:
     def send_as_new(held: Nobody, made: Checkpoint, call: Callable[[str], Any], terms: object) -> Any:
         return call(uuid4().hex)
 
-    bed.replace(requests_way, "_open", let_everything_in)
+    bed.replace(opening, "_open", let_everything_in)
     bed.replace(phases, "_held", hold_nothing)
     bed.replace(phase_transaction, "run_phase", run_and_commit)
     bed.replace(phases, "_send", send_as_new)
