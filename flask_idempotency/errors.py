@@ -60,6 +60,7 @@ class RequestRefused(IdempotencyError, HTTPException):
     detail: ClassVar[str]
     retryable: ClassVar[bool] = False
     safe_new_key: ClassVar[bool] = False
+    component: ClassVar[str] = ""  # its name in an OpenAPI document; one kind speaks for all of its status
     code: int
 
     def __init__(self, detail: str | None = None, *, retry_after: int | None = None) -> None:
@@ -77,6 +78,7 @@ class KeyInvalid(RequestRefused):
     """The key is malformed. It is never ignored: that would run the request unprotected."""
 
     code = 400
+    component = "IdempotencyBadKey"
     problem = "key-invalid"
     title = "Idempotency-Key is malformed"
     detail = "Send one key of 1 to 255 visible ASCII characters without a comma."
@@ -117,6 +119,7 @@ class KeyReused(RequestRefused):
     """The key names another request: its method, path, query or body differs."""
 
     code = 422
+    component = "IdempotencyKeyReused"
     problem = "key-reused"
     title = "Idempotency-Key was used for another request"
     detail = "Make a new key for a new action; to retry the first one, send it unchanged."
@@ -127,6 +130,7 @@ class RequestInFlight(RequestRefused):
     """The same request is running."""
 
     code = 409
+    component = "IdempotencyInFlight"
     problem = "request-in-flight"
     title = "The first request is still running"
     detail = "Wait, then send the same request with the same key to get its answer."
@@ -146,6 +150,7 @@ class BodyNotKept(RequestRefused):
     """The request took effect, but its answer cannot be shown again. What a stream was to do may not have happened."""
 
     code = 410
+    component = "IdempotencyBodyNotKept"
     problem = "body-not-kept"
     title = "Done, but the answer was not kept"
     detail = "Do not repeat the request: it took effect, so look up its result instead."
@@ -171,6 +176,7 @@ class StoreUnavailable(RequestRefused):
     """The records cannot be read, so the request was not run."""
 
     code = 503
+    component = "IdempotencyUnavailable"
     problem = "store-unavailable"
     title = "Idempotency records cannot be read"
     detail = "Nothing was run; send the same request with the same key later."

@@ -162,7 +162,7 @@ def _open(state: State, asked: Request, options: Options, *, at_decorator: bool 
     match course:
         case Replay(snapshot):
             signals.tell(signals.replayed, reference=known, status=snapshot.status)
-            response = restore(snapshot, asked, str(known), current_app.response_class())
+            response = restore(snapshot, asked, str(known), current_app.response_class(), state.dialect)
             found.restored = Restored(response)
             return response
         case Refuse(refusal):

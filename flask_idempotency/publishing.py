@@ -1,26 +1,13 @@
 """What a resource must publish about its keys, as plain data: for an app's own page and its OpenAPI document."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from flask_idempotency.core.keeping import TRANSIENT
 from flask_idempotency.core.key import FORM_FIELD, MAX_LENGTH
-from flask_idempotency.errors import (
-    BodyNotKept,
-    KeyInvalid,
-    KeyReused,
-    RequestInFlight,
-    RequestRefused,
-    StoreUnavailable,
-)
+from flask_idempotency.errors import RequestRefused
+from flask_idempotency.http.dialects import Dialect
 from flask_idempotency.state import State
-
-_RESPONSES: dict[str, type[RequestRefused]] = {
-    "IdempotencyBadKey": KeyInvalid,
-    "IdempotencyInFlight": RequestInFlight,
-    "IdempotencyBodyNotKept": BodyNotKept,
-    "IdempotencyKeyReused": KeyReused,
-    "IdempotencyUnavailable": StoreUnavailable,
-}
 
 
 def describe(state: State) -> dict[str, Any]:
@@ -41,11 +28,11 @@ def describe(state: State) -> dict[str, Any]:
         "max_body": settings.max_body,
         "dialect": settings.dialect,
         "docs_url": settings.docs_url,
-        "openapi": _components(settings.required),
+        "openapi": _components(state.dialect, settings.required),
     }
 
 
-def _components(required: bool) -> dict[str, Any]:
+def _components(dialect: Dialect, required: bool) -> dict[str, Any]:
     """Make an OpenAPI 3.1 ``components`` object."""
     key = {"type": "string", "minLength": 1, "maxLength": MAX_LENGTH}
     reference = "^[0-9A-HJKMNP-TV-Z]{4}(-[0-9A-HJKMNP-TV-Z]{4}){2}$"
@@ -73,19 +60,13 @@ def _components(required: bool) -> dict[str, Any]:
                 "properties": {**members, "reference": {"type": "string", "pattern": reference}},
             }
         },
-        "responses": {name: _response(refusal) for name, refusal in _RESPONSES.items()},
+        "responses": {each.component: dialect.describe(each) for each in _kinds(RequestRefused) if each.component},
     }
 
 
-def _response(refusal: type[RequestRefused]) -> dict[str, Any]:
-    """Describe one refusal; its status is told beside the schema, for a ``responses`` entry has no place of its own."""
-    headers: dict[str, Any] = {"Link": {"schema": {"type": "string"}}}
-    if refusal.retryable:
-        headers["Retry-After"] = {"schema": {"type": "integer", "minimum": 1}}
-    status = {"properties": {"status": {"const": refusal.code}}}
-    problem = {"allOf": [{"$ref": "#/components/schemas/IdempotencyProblem"}, status]}
-    return {
-        "description": f"{refusal.title}. {refusal.detail}",
-        "headers": headers,
-        "content": {"application/problem+json": {"schema": problem}},
-    }
+def _kinds(refusal: type[RequestRefused]) -> Iterator[type[RequestRefused]]:
+    """Give a kind of refusal, and all kinds of it that have a component of their own."""
+    yield refusal
+    for kind in refusal.__subclasses__():
+        if "component" in vars(kind):
+            yield from _kinds(kind)

@@ -21,7 +21,6 @@ from flask_idempotency.errors import (
     StoreUnavailable,
     WorkRefused,
 )
-from flask_idempotency.http import problem
 from flask_idempotency.http.capture import restore, with_fresh_headers
 from flask_idempotency.http.exchange import Exchange
 from flask_idempotency.http.reading import Reading
@@ -35,7 +34,7 @@ def render_refusal(state: State, refusal: RequestRefused, known: Reference | Non
     refusal.reference = refusal.reference or known
     if refusal.retryable:
         refusal.retry_after = max(1, refusal.retry_after or 1)
-    refusal.response = problem.render(refusal, state.settings.docs_url)
+    refusal.response = state.dialect.render(refusal)
     signals.tell(signals.refused, reference=refusal.reference, problem=refusal.problem, status=refusal.code)
     if isinstance(refusal, Quarantined):
         signals.tell(signals.quarantined, reference=refusal.reference)
@@ -91,7 +90,7 @@ def answer_like_a_duplicate(found: Exchange, reading: Reading, response: Respons
     if isinstance(course, Replay):
         signals.tell(signals.replayed, reference=known, status=course.snapshot.status)
         base = with_fresh_headers(current_app.response_class(), response)
-        return restore(course.snapshot, request, known, base)
+        return restore(course.snapshot, request, known, base, current_state().dialect)
     assert isinstance(course, Refuse), "a settled record is not run"
     return refusal_as_answer(found, course.refusal, known, response)
 
@@ -106,12 +105,12 @@ def refusal_as_answer(found: Exchange, refusal: RequestRefused, known: Reference
 def mark_refusal(state: State, found: Exchange, refusal: RequestRefused, response: Response) -> Response:
     """Give the answer of a refusal its marks; where a database was lost, leave nothing that fails on it afterwards."""
     if found.reduced is refusal:
-        problem.lay_over(response, refusal, state.settings.docs_url)
+        state.dialect.lay_over(response, refusal)
     if isinstance(refusal, StoreUnavailable | OutcomeUnknown) and state.given_database is not None:
         from flask_idempotency.sessions.joined import end_sessions  # brings SQLAlchemy's ORM, which only db= needs
 
         end_sessions(state.given_database)
-    return problem.mark(response, refusal, state.settings.docs_url)
+    return state.dialect.mark_refusal(response, refusal)
 
 
 def failure_as_answer(error: WorkRefused, response: Response) -> Response:

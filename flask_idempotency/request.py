@@ -26,7 +26,6 @@ from flask_idempotency.http import exchange
 from flask_idempotency.http.capture import (
     has_failed,
     is_kept,
-    mark_first,
     read_whole,
     restore,
     take_down,
@@ -165,7 +164,7 @@ def _settle(app: Flask, state: State, response: Response) -> Response:
         case Exchange(course=Replay(snapshot), reference=str(known), restored=restored, has_failed=False):
             if restored is not None and restored.is_intact(response):
                 return response
-            return restore(snapshot, request, known, response)
+            return restore(snapshot, request, known, response, state.dialect)
         case Exchange(course=Refuse(refusal), has_failed=False) as found:
             return mark_refusal(state, found, refusal, response)
         case Exchange(attempt=attempt, reference=str(known), reading=Reading() as reading) as found if attempt:
@@ -184,7 +183,7 @@ def _settle(app: Flask, state: State, response: Response) -> Response:
             match found.outcome:
                 case Made(refusal=RequestRefused() as inside) if response.status_code == inside.code:
                     return mark_refusal(state, found, inside, response)
-            return mark_first(response, known)
+            return state.dialect.mark_first(response, known)
     return response
 
 

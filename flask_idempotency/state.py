@@ -17,6 +17,7 @@ from flask_idempotency.errors import ConfigError, StoreUnavailable
 from flask_idempotency.guards.housekeeping import Housekeeper
 from flask_idempotency.guards.sightings import Sightings
 from flask_idempotency.guards.waiting import Waiters, WaitLimit
+from flask_idempotency.http.dialects import Dialect, open_dialect
 from flask_idempotency.policy import (
     DEFAULT,
     CallerFunction,
@@ -49,6 +50,7 @@ class State:
     store: Store
     scope: ScopeFunction
     housekeeper: Housekeeper
+    dialect: Dialect
     guard: Guard  # what a view gets that does not choose
     given_database: Database | None = None  # None: neither the transaction guard nor phase() is available
     caller: CallerFunction | None = None  # makes a request that is resumed its caller's own
@@ -173,7 +175,8 @@ def make_state(
         raise ConfigError(f"caller= must be a function that takes the scope, not {caller!r}.")
     metadata = getattr(db, "metadata", None)
     adds_tables = given_store is None and hasattr(store, "add_tables") and hasattr(metadata, "tables")
-    state = State(settings, store, scope, housekeeper, guard, database, caller, missing, adds_tables)
+    dialect = open_dialect(settings.dialect, settings.docs_url)
+    state = State(settings, store, scope, housekeeper, dialect, guard, database, caller, missing, adds_tables)
     state.policy()  # for what makes no sense in it
     if adds_tables:
         cast(Any, store).add_tables(metadata)

@@ -11,12 +11,10 @@ from flask_idempotency.core.keeping import is_final
 from flask_idempotency.core.outcome import Made, Outcome
 from flask_idempotency.core.snapshot import Answer, Headers, NotKept, Snapshot, are_storable
 from flask_idempotency.http.coding import decoded
-from flask_idempotency.http.problem import REFERENCE, REPLAYED
+from flask_idempotency.http.dialects import OURS, Dialect
 from flask_idempotency.policy import Policy
 
 log = logging.getLogger("flask_idempotency")
-
-OURS = frozenset({REFERENCE.lower(), REPLAYED.lower()})
 
 
 class Fate(Enum):
@@ -110,7 +108,7 @@ def _is_spoilt(policy: Policy, made: Made, sent: Response) -> bool:
     return sent.status_code != made.status and not is_kept(policy, sent)
 
 
-def restore(snapshot: Snapshot, request: Request, reference: str, response: Response) -> Response:
+def restore(snapshot: Snapshot, request: Request, reference: str, response: Response, dialect: Dialect) -> Response:
     """Lay a snapshot over *response*: status, body and kept headers are the first answer's, the fresh ones stay."""
     # What was stored by another version, or by another hand, is looked at again.
     headers = tuple((name, value) for name, value in snapshot.headers if fate_of(name) is Fate.REPLAYED)
@@ -127,16 +125,9 @@ def restore(snapshot: Snapshot, request: Request, reference: str, response: Resp
     response.status_code = snapshot.status
     response.direct_passthrough = False
     response.headers.clear()
-    response.headers.extend([*lines, (REPLAYED, "true"), (REFERENCE, reference)])
+    response.headers.extend(lines)
     response.set_data(body)
-    return response
-
-
-def mark_first(response: Response, reference: str) -> Response:
-    """Put our one header on a first answer; a view's own values for our names are dropped."""
-    response.headers.remove(REPLAYED)
-    response.headers[REFERENCE] = reference
-    return response
+    return dialect.mark_replay(response, reference)
 
 
 def with_fresh_headers(response: Response, other: Response) -> Response:

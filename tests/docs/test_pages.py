@@ -12,8 +12,8 @@ from flask_idempotency import errors, settings
 from flask_idempotency.cli import commands
 from flask_idempotency.core.lifecycle import Event
 from flask_idempotency.errors import ConfigError, KeyReused
-from flask_idempotency.http import problem
 from flask_idempotency.http.capture import Fate, fate_of
+from flask_idempotency.http.dialects import open_dialect
 from flask_idempotency.policy import Options
 from flask_idempotency.settings import DOCS_URL, Settings, check
 
@@ -123,7 +123,7 @@ def test_a_refusal_is_explained_with_its_status_and_title_to_client_and_operator
 def test_the_document_on_the_page_is_one_that_the_code_makes():
     refusal = KeyReused()
     refusal.reference = "F62S-9GTZ-C05P"
-    made = problem.render(refusal, DOCS_URL)
+    made = open_dialect("ietf", DOCS_URL).render(refusal)
 
     shown = re.search(r"```http\nHTTP/1.1 (.+?)\n(.+?)\n\n(.+?)```", text_of("errors.md"), re.DOTALL)
 
