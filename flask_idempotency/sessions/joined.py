@@ -15,6 +15,7 @@ from flask_idempotency.sessions.binds import connection_on, end_on, has_other_bi
 from flask_idempotency.sessions.borrowing import BorrowedConnection
 from flask_idempotency.sessions.commit_events import CommitEvents
 from flask_idempotency.sessions.database import Database
+from flask_idempotency.sessions.diverting import divert
 from flask_idempotency.sessions.lending import (
     OWN_LEVEL,
     LentConnection,
@@ -30,7 +31,6 @@ from flask_idempotency.sessions.queries import Intent, intent_of
 from flask_idempotency.sessions.shared import (
     SessionConnection,
     SharedTransaction,
-    divert,
     session_connection_of,
 )
 from flask_idempotency.stores import TransactionalStore

@@ -131,7 +131,7 @@ class LentConnection(SessionConnection):
 
     def close(self) -> None:
         """Undo what was not committed, as a pool does with a connection that it gets back."""
-        self.rollback()
+        self.undo_work()
 
 
 def _note_session(session: Session, _: SessionTransaction, connection: Connection) -> None:

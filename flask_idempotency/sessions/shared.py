@@ -6,10 +6,8 @@ one behind the other, with a savepoint before each; so the last ones can be undo
 
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
-from weakref import WeakSet
 
-from sqlalchemy import Connection, Dialect, ExceptionContext, event
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy import Connection
 from sqlalchemy.pool import PoolProxiedConnection
 
 from flask_idempotency.errors import WorkRefused
@@ -23,6 +21,9 @@ OWN_COMMITS = (
     "A session of this request asks for isolation_level='AUTOCOMMIT', and would commit what it writes before the answer"
     " is stored; leave the isolation level alone in a protected view, or use guard='lease'."
 )
+
+
+_READING = frozenset({Intent.READ, Intent.REFRESH})
 
 
 class SharedTransaction:
@@ -271,14 +272,29 @@ class SessionConnection:
                 self.intent = usual
 
     def commit(self) -> None:
+        """Keep what was done, for an app that uses the connection itself, and goes on with its cursors."""
+        self.keep_work()
+        self._go_on()
+
+    def rollback(self) -> None:
+        """Undo what was done since the last commit, likewise."""
+        self.undo_work()
+        self._go_on()
+
+    def keep_work(self) -> None:
         """Keep what was done."""
         self._savepoints.clear()
         self.shared.commit(self)
 
-    def rollback(self) -> None:
+    def undo_work(self) -> None:
         """Undo what was done since the last commit."""
         self._savepoints.clear()
         self.shared.rollback(self)
+
+    def _go_on(self) -> None:
+        """Be ready at once: what is done next may be done by a cursor that was given out long ago."""
+        if not self.shared.is_ending:
+            self.shared.act(self)
 
     def set_savepoint(self, name: str) -> None:
         """Begin a savepoint. The database learns of it when something is done in it."""
@@ -330,63 +346,6 @@ class _CursorWithoutBegin:
         return self if statement.lstrip()[:5].upper() == "BEGIN" else self._cursor.execute(statement, *args)
 
 
-# -- how SQLAlchemy comes to ask a face ------------------------------------------------------------------------------
-
-
-def divert(dialect: Dialect) -> None:
-    """Ask the face of a connection, if it has one, for what a dialect would have the database do to a transaction."""
-    if dialect in _DIVERTED:
-        return
-    _DIVERTED.add(dialect)
-    for name, act in _SAVEPOINTS.items():
-        setattr(dialect, name, _diverted(dialect, getattr(dialect, name), act))
-    for name in _EXECUTE:
-        setattr(dialect, name, _noting_statements(getattr(dialect, name)))
-    event.listen(dialect, "handle_error", _note_failure)
-    set_options = dialect.set_connection_execution_options
-
-    def check_and_set_options(connection: Connection, options: Any) -> None:
-        face = session_connection_of(connection)
-        if face is not None and not connection.in_transaction():  # where it is, SQLAlchemy itself refuses
-            face.check_options(options)
-        set_options(connection, options)
-
-    vars(dialect)["set_connection_execution_options"] = check_and_set_options
-
-
-def _note_failure(context: ExceptionContext) -> None:
-    face = None if context.connection is None else session_connection_of(context.connection)
-    if face is not None:
-        face.shared.note_failure()
-
-
-def _noting_statements(execute: Callable[..., None]) -> Callable[..., None]:
-    def run(cursor: Any, statement: str, *args: Any) -> None:
-        context = args[-1]
-        face = None if context is None else session_connection_of(context.root_connection)
-        if face is not None:
-            face.note_statement(statement)
-        execute(cursor, statement, *args)
-
-    return run
-
-
-def _diverted(
-    dialect: Dialect, usual: Callable[[Connection, str], None], act: Callable[[SessionConnection, str], None]
-) -> Callable[[Connection, str], None]:
-    def do(connection: Connection, name: str) -> None:
-        face = session_connection_of(connection)
-        if face is None:
-            usual(connection, name)
-            return
-        try:
-            act(face, name)
-        except dialect.loaded_dbapi.Error as error:
-            raise DBAPIError.instance(None, None, error, dialect.loaded_dbapi.Error, dialect=dialect) from error
-
-    return do
-
-
 def session_connection_of(connection: Connection) -> SessionConnection | None:
     """Give the face that a connection has, if it is part of a request's transaction."""
     found: Any = connection._dbapi_connection
@@ -403,13 +362,3 @@ def is_in_autocommit(connection: Connection) -> bool:
     # create_engine(isolation_level=...) is kept nowhere else. If it is renamed, PostgreSQL's driver still knows.
     usual = getattr(connection.dialect, "_on_connect_isolation_level", None)
     return is_autocommit(connection.get_execution_options().get("isolation_level", usual))
-
-
-_SAVEPOINTS = {
-    "do_savepoint": SessionConnection.set_savepoint,
-    "do_rollback_to_savepoint": SessionConnection.rollback_to_savepoint,
-    "do_release_savepoint": SessionConnection.release_savepoint,
-}
-_EXECUTE = ("do_execute", "do_execute_no_params")
-_READING = frozenset({Intent.READ, Intent.REFRESH})
-_DIVERTED: WeakSet[Dialect] = WeakSet()

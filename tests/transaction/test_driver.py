@@ -267,3 +267,82 @@ def test_a_cursor_can_be_gone_through_where_sqlite_is_begun_by_hand(make_sqlite_
     answer = shop.send()
 
     assert (answer.status_code, answer.json) == (201, [[1]])
+
+
+# -- one cursor for several transactions -------------------------------------------------------------------------------
+
+
+def write(cursor, note):
+    cursor.execute(f"INSERT INTO orders (note) VALUES ('{note}')")
+
+
+def rolls_back_behind_a_commit(raw, cursor):
+    write(cursor, "one")
+    raw.commit()
+    write(cursor, "in vain")
+    raw.rollback()
+
+
+def commits_behind_a_rollback(raw, cursor):
+    write(cursor, "in vain")
+    raw.rollback()
+    write(cursor, "one")
+    raw.commit()
+
+
+def closes_behind_a_commit(raw, cursor):
+    write(cursor, "one")
+    raw.commit()
+    write(cursor, "in vain")
+
+
+def commits_twice(raw, cursor):
+    write(cursor, "one")
+    raw.commit()
+    write(cursor, "two")
+    raw.commit()
+
+
+CURSORS = [rolls_back_behind_a_commit, commits_behind_a_rollback, closes_behind_a_commit, commits_twice]
+
+
+@pytest.mark.parametrize("has_read", [False, True], ids=["", "beside a session"])
+@pytest.mark.parametrize("act", CURSORS, ids=lambda act: act.__name__)
+def test_a_cursor_of_a_raw_connection_may_be_used_for_several_transactions(shop, act, has_read):
+    def view():
+        if has_read:
+            shop.db.session.execute(text("SELECT 1"))
+        raw = shop.db.engine.raw_connection()
+        act(raw, raw.cursor())
+        raw.close()
+        shop.db.session.add(shop.db.Order(note="last"))
+        shop.db.session.commit()
+        return "made", 201
+
+    shop.serve(view)
+
+    shop.send(key=None)
+    unprotected = shop.notes
+    shop.sql("DELETE FROM orders")
+    answers = [shop.send() for _ in range(2)]
+
+    assert [(each.status_code, "Idempotent-Replayed" in each.headers) for each in answers] == [
+        (201, False),
+        (201, True),
+    ]
+    assert shop.notes == unprotected
+    assert shop.engine.pool.checkedout() == 0
+
+
+def test_what_a_raw_connection_has_written_behind_its_commit_and_left_is_missed(shop):
+    kept = []
+
+    def view():
+        raw = shop.db.engine.raw_connection()
+        kept.append(raw)
+        closes_behind_a_commit(raw, raw.cursor())
+        return "made", 201
+
+    shop.serve(view)
+
+    assert (shop.send().status_code, shop.notes, shop.records) == (500, [], 0)
