@@ -137,12 +137,14 @@ class LeaseAttempt:
             self.outside.end()
 
     def note_end(self) -> None:
-        """Likewise, for a view that nobody has seen return."""
-        self.note_return()
+        """Likewise, for a view that nobody has seen return; and remember what it has left to be committed."""
+        if self.outside is not None:
+            self.outside.end()
+            self.outside.note_answer()
 
     def stands(self) -> bool:
-        """Say yes: nothing that was committed can be taken back."""
-        return True
+        """Say yes, for nothing that was committed can be taken back, unless the view has left something to a hook."""
+        return self.outside is None or not self.outside.has_lost
 
     def begin(self) -> None:
         """Renew the lease from now on, and see to it that a resumable request is stored. Raises RequestRefused."""

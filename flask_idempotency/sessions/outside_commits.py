@@ -44,6 +44,7 @@ class Unsettled:
     has_changed: bool = False  # rows, for certain
     has_undone: bool = False  # something, by a savepoint: the database counts it as written all the same
     savepoints: dict[str, bool] = field(default_factory=dict)  # whether rows had been changed before each
+    is_committed: bool = False
 
 
 class WatchedConnection(_ConnectionFairy):
@@ -66,9 +67,12 @@ class WatchedConnection(_ConnectionFairy):
 
     def commit(self) -> None:
         """Commit, and tell of it if something was written."""
+        unsettled = _unsettled_on(self)
         _note_commit(self)
         forget(self)
         self.dbapi_connection.commit()
+        if unsettled is not None:
+            unsettled.is_committed = True
 
     def rollback(self) -> None:
         """Roll back; so does the pool, when it gets a connection back."""
@@ -119,6 +123,15 @@ def look(database: "Database", outside: OutsideWork) -> None:
     for session in open_sessions(database):
         for connection in connections_of(session):
             _look_at(connection._dbapi_connection, outside)
+
+
+def find_unsettled(database: "Database", outside: OutsideWork) -> list[Unsettled]:
+    """Give what sessions have written and not committed."""
+    from flask_idempotency.sessions.joined import open_sessions  # as above
+
+    connections = (each for session in open_sessions(database) for each in connections_of(session))
+    pooled = [each._dbapi_connection for each in connections if _unsettled_on(each._dbapi_connection)]
+    return [each.info[_UNSETTLED] for each in pooled if each is not None and _has_written(each, outside)]
 
 
 def undo(database: "Database", outside: OutsideWork) -> bool:

@@ -7,6 +7,7 @@ from flask_idempotency.stores import Store, TransactionalStore
 
 if TYPE_CHECKING:
     from flask_idempotency.sessions.database import Database
+    from flask_idempotency.sessions.outside_commits import Unsettled
 
 
 class OutsideWork:
@@ -15,6 +16,7 @@ class OutsideWork:
     def __init__(self, database: "Database", store: Store) -> None:
         self._database, self._store = database, cast(TransactionalStore, store)
         self.committed_at: str | None = None  # the place in the app's code
+        self._left: list[Unsettled] = []
         self.has_ended = False  # the view has returned: what is committed from here on is not its own
 
     def is_on(self, dialect: object) -> bool:
@@ -45,6 +47,17 @@ class OutsideWork:
         if not self.has_ended:
             self.find_commit()
             self.has_ended = True
+
+    def note_answer(self) -> None:
+        """Remember what is left to be committed, by a hook perhaps; later it may have been dropped."""
+        from flask_idempotency.sessions.outside_commits import find_unsettled  # as above
+
+        self._left = find_unsettled(self._database, self)
+
+    @property
+    def has_lost(self) -> bool:
+        """Whether something that was left to be committed when the answer was made has not been committed since."""
+        return not all(each.is_committed for each in self._left)
 
     def find_commit(self) -> str | None:
         """Say where the view has committed something, if it has; the driver tells nobody, so that is looked for now."""

@@ -131,12 +131,34 @@ def test_what_a_hook_has_left_is_an_error_too(desk):
     assert (desk.notes, is_free(desk)) == ([], True)
 
 
-def test_it_is_logged_even_if_a_hook_raises_behind_the_view(desk, caplog):
-    desk.app.after_request(lambda response: fail())
+def test_no_success_is_kept_if_a_hook_raises_before_what_is_left_is_committed(desk):
+    trouble = [Trouble, Trouble]  # once more, when Flask runs the hooks for the error
+
+    @desk.app.after_request
+    def commit_or_fail(response):
+        if trouble:
+            raise trouble.pop()
+        desk.db.session.commit()
+        return response
+
     desk.serve(lambda: (by_flush(desk), ("made", 201))[1])
 
-    assert desk.send().status_code == 500
-    assert (LEFT in caplog.messages, desk.notes) == (True, [])
+    answers = [desk.send() for _ in range(3)]
+
+    assert [answer.status_code for answer in answers] == [500, 201, 201]
+    assert [REPLAYED in answer.headers for answer in answers] == [False, False, True]
+    assert desk.notes == ["left"]
+
+
+def test_a_success_is_kept_if_a_hook_raises_behind_the_one_that_commits(desk):
+    desk.app.after_request(lambda response: fail())
+    desk.app.after_request(lambda response: (desk.db.session.commit(), response)[1])  # which runs before
+    desk.serve(lambda: (by_flush(desk), ("made", 201))[1])
+
+    desk.send()
+
+    assert desk.tables.record().state is State.FINISHED
+    assert desk.notes == ["left"]
 
 
 def test_a_success_that_left_something_behind_a_commit_is_left_to_a_person(desk):
