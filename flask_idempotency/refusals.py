@@ -15,7 +15,6 @@ from flask_idempotency.core.reference import Reference, reference_of
 from flask_idempotency.errors import (
     IdempotencyError,
     OutcomeUnknown,
-    Quarantined,
     RequestInFlight,
     RequestRefused,
     StoreUnavailable,
@@ -36,8 +35,6 @@ def render_refusal(state: State, refusal: RequestRefused, known: Reference | Non
         refusal.retry_after = max(1, refusal.retry_after or 1)
     refusal.response = state.dialect.render(refusal)
     signals.tell(signals.refused, reference=refusal.reference, problem=refusal.problem, status=refusal.code)
-    if isinstance(refusal, Quarantined):
-        signals.tell(signals.quarantined, reference=refusal.reference)
     for name in request.blueprints:  # or a blueprint's handler for every exception would come before the app's for this
         current_app.error_handler_spec[name][None].setdefault(RequestRefused, render)
     return refusal

@@ -21,8 +21,7 @@ released = _namespace.signal("released", "A run ended with nothing to keep; the 
 taken_over = _namespace.signal("taken_over", "An attempt took a lease over that had run out. With: reference, attempt.")
 claim_lost = _namespace.signal("claim_lost", "A run came back after another had taken over. With: reference.")
 quarantined = _namespace.signal(
-    "quarantined",
-    "A request met a record that only a person can settle, or one was abandoned half-way. With: reference.",
+    "quarantined", "A record was left to a person; its retries are refused. With: reference."
 )
 reaped = _namespace.signal("reaped", "Expired records were deleted. With: count.")
 
@@ -39,3 +38,9 @@ def tell(signal: NamedSignal, app: object = None, **facts: object) -> None:
         signal.send(sender, **facts)  # type: ignore[arg-type]  # blinker reads one name of its own among ours
     except Exception:
         log.exception("a receiver of the signal %s failed", signal.name)
+
+
+def tell_of_quarantine(reference: str, reason: str | None, app: object = None) -> None:
+    """Log that a record was left to a person, and send the signal: once, when it happens."""
+    log.critical("quarantined: %s: %s", reference, reason)
+    tell(quarantined, app, reference=reference)

@@ -112,6 +112,7 @@ class Settled:
     """There is nothing left to claim: the record is finished or quarantined."""
 
     record: Record
+    is_new: bool = False  # it was quarantined by this very claim, which came after too many takeovers
 
     @property
     def fingerprint(self) -> Fingerprint:

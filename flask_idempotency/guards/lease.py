@@ -37,6 +37,7 @@ from flask_idempotency.http.reading import Reading
 from flask_idempotency.http.resuming import pack_request
 from flask_idempotency.policy import Policy
 from flask_idempotency.sessions.outside_work import OutsideWork
+from flask_idempotency.signals import tell_of_quarantine
 from flask_idempotency.state import State
 from flask_idempotency.stores import Store
 
@@ -65,6 +66,8 @@ def choose_course(state: State, policy: Policy, reading: Reading) -> "LeaseAttem
 
 def _ask(state: State, policy: Policy, reading: Reading, first: Checkpoint | None) -> Run | Replay | Refuse:
     asked, found = _claim(state.ready_store(), policy, reading, first)
+    if isinstance(found, Settled) and found.is_new:
+        tell_of_quarantine(reference_of(found.record.asked.id), found.record.reason)
     return decide(found, asked)
 
 
@@ -263,7 +266,7 @@ class LeaseAttempt:
 
     def quarantine(self, reason: str) -> Exception:
         """Give the record to a person; give what to raise."""
-        known, reason = reference_of(self.claim.id), legible(reason)
+        reason = legible(reason)
         self._undo_what_is_left()
         self._write_answered()
         self.state.store.quarantine(self.claim, reason)
@@ -271,7 +274,7 @@ class LeaseAttempt:
         self.leave_lease()
         self.state.housekeeper.forget(self.claim)
         self.state.waiters.wake(self.claim.id)
-        log.critical("quarantined: %s: %s", known, reason)
+        tell_of_quarantine(reference_of(self.claim.id), reason)
         return Quarantined()
 
     def lose(self) -> None:

@@ -16,6 +16,7 @@ from flask_idempotency.core.reference import Reference, reference_of
 from flask_idempotency.core.scope import RecordId
 from flask_idempotency.errors import ConfigError
 from flask_idempotency.http.resuming import ROUTED, unpack_request
+from flask_idempotency.signals import tell_of_quarantine
 from flask_idempotency.state import NAME, State
 from flask_idempotency.stores import Store
 
@@ -71,7 +72,7 @@ def complete_abandoned(app: Flask, *, age: timedelta, limit: int = 50) -> Iterat
             # Our app lets nothing through to a view without a claim: what it answered came from a hook or a decorator,
             # such as a redirect to the login page. Of what somebody else answered in its place nobody knows that.
             if not environ[ROUTED] and status < 300 and _is_as_before(record, store.find(asked.id)):
-                _give_to_a_person(store, record, status)
+                _give_to_a_person(app, store, record, status)
             yield Resumed(reference_of(asked.id), asked.method, asked.path, status, store.find(asked.id))
 
 
@@ -93,10 +94,10 @@ def _is_as_before(before: Record, after: Record | None) -> bool:
     return False
 
 
-def _give_to_a_person(store: Store, record: Record, status: int) -> None:
+def _give_to_a_person(app: Flask, store: Store, record: Record, status: int) -> None:
     """Quarantine a request that somebody outside of the app has answered: it would be run there on every look."""
     claim = store.claim(record.asked, MOMENT)
     if isinstance(claim, Claim):
         reason = f"it was resumed, and something outside of this app answered {status} without a claim"
         store.quarantine(claim, reason)
-        log.critical("quarantined: %s: %s", reference_of(claim.id), reason)
+        tell_of_quarantine(reference_of(claim.id), reason, app)

@@ -5,7 +5,8 @@ withheld: what it commits is kept by a savepoint, what it rolls back goes back t
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import cast
 from weakref import WeakSet
@@ -44,7 +45,7 @@ from flask_idempotency.sessions.joined import (
 from flask_idempotency.sessions.shared import is_in_autocommit
 from flask_idempotency.state import State
 from flask_idempotency.stores import TransactionalStore
-from flask_idempotency.stores.database import ConnectionLost, first_line
+from flask_idempotency.stores.database import ConnectionLost, LeftToPerson, first_line
 
 AUTOCOMMIT = (
     "The app's connection is in AUTOCOMMIT mode, where every statement is committed before the answer is stored; drop"
@@ -258,10 +259,11 @@ class TransactionAttempt(JoinedTransaction):
         """
         known = reference_of(self.claim.id)
         try:
-            self._commit(answer)
+            with self._telling_of_quarantine():
+                self._commit(answer)
         except Exception as error:
             self._forget()
-            if isinstance(error, ClaimLost):
+            if isinstance(error, ClaimLost) and not isinstance(error, LeftToPerson):
                 log.warning("claim_lost: %s was run beside us, and its answer stands", known)
                 signals.tell(signals.claim_lost, reference=known)
             raise
@@ -292,7 +294,8 @@ class TransactionAttempt(JoinedTransaction):
         """
         if commits and self.shared.commits:
             try:
-                self._commit(None)
+                with self._telling_of_quarantine():
+                    self._commit(None)
             finally:
                 signals.tell(signals.released, reference=reference_of(self.claim.id))
             self._events.fire()
@@ -301,11 +304,21 @@ class TransactionAttempt(JoinedTransaction):
             self._part()
         except Exception as error:  # noqa: BLE001  # whatever a session has to say, the transaction ends here
             log.warning("a session could not be let go: %s", type(error).__name__)
-        was_there = self._roll_back()
+        with self._telling_of_quarantine():
+            was_there = self._roll_back()
         self._forget()
         signals.tell(signals.released, reference=reference_of(self.claim.id))
         if not was_there:
             raise StoreUnavailable(retry_after=1)
+
+    @contextmanager
+    def _telling_of_quarantine(self) -> Iterator[None]:
+        """Send the signal where the store leaves the record to a person, and has logged why."""
+        try:
+            yield
+        except LeftToPerson:
+            signals.tell(signals.quarantined, reference=reference_of(self.claim.id))
+            raise
 
     def _roll_back(self) -> bool:
         """Roll back, if there is something to roll back. False: the connection was lost, and everything with it."""

@@ -19,7 +19,7 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import PoolProxiedConnection
 
-from flask_idempotency.errors import StoreUnavailable
+from flask_idempotency.errors import ClaimLost, StoreUnavailable
 from flask_idempotency.stores.forks import leave_at_fork, notice_fork
 
 TRIES = 3  # a claim that met three rivals in a row, or a statement the database threw back thrice, waits for a retry
@@ -38,6 +38,10 @@ class ConnectionLost(StoreUnavailable):
 
 class ThrownBack(StoreUnavailable):
     """The database gave way to somebody else, and nothing was done: it can be done again."""
+
+
+class LeftToPerson(ClaimLost):
+    """The record of this very run was quarantined."""
 
 
 class WrittenBefore(Exception):

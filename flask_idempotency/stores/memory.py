@@ -75,7 +75,7 @@ class MemoryStore:
                 return Busy(row.asked.fingerprint, row.lease_until - now)
             if row.token is not None and is_poison(row.attempt):
                 self._give_up(row, TOO_MANY_TAKEOVERS)
-                return Settled(self._record(row))
+                return Settled(self._record(row), is_new=True)
             taken_over = row.token is not None
             row.token, row.attempt, row.lease_until = token, row.attempt + taken_over, now + lease
             self._move(row, Event.TAKE_OVER)

@@ -32,7 +32,7 @@ from flask_idempotency.core.scope import RecordId, Scope
 from flask_idempotency.core.snapshot import Answer, Damaged, NotKept, pack, reseal, unpack
 from flask_idempotency.errors import CheckpointUnknown, ClaimLost, ConfigError, OutcomeUnknown, StoreUnavailable
 from flask_idempotency.stores import TablesMissing
-from flask_idempotency.stores.database import TRIES, Fault, Message, Row, Rows, SqlDatabase, log
+from flask_idempotency.stores.database import TRIES, Fault, LeftToPerson, Message, Row, Rows, SqlDatabase, log
 from flask_idempotency.stores.schema import OLDEST_USABLE, VERSION, Structure, add_tables, statements
 
 REPEATED = 1024  # keys remembered to be under retry: more than a process meets in a burst, 100 kB at the most
@@ -161,7 +161,7 @@ class SqlStore(SqlDatabase):
 
     def claim(self, asked: Asked, lease: timedelta, first: Checkpoint | None = None) -> Claim | Busy | Settled:
         """Give one caller the right to run, or say what stands in the way."""
-        token = secrets.token_bytes(TOKEN_BYTES)
+        token, is_new = secrets.token_bytes(TOKEN_BYTES), False
         for _ in range(TRIES):
             seen = self._try_claim(asked, token, lease, first)
             match seen:
@@ -177,9 +177,10 @@ class SqlStore(SqlDatabase):
                     if running.lease_left > timedelta(0) or not same(known, asked.fingerprint):
                         return Busy(known, running.lease_left)
                     # If there is no row back, a rival took over: look again.
-                    self._run("quarantine", id=asked.id, takeovers=TAKEOVERS, reason=TOO_MANY_TAKEOVERS)
+                    rows = self._run("quarantine", id=asked.id, takeovers=TAKEOVERS, reason=TOO_MANY_TAKEOVERS)
+                    is_new = bool(rows)
                 case Seen(record=Record() as record):
-                    return Settled(record)
+                    return Settled(record, is_new)
         raise StoreUnavailable(retry_after=1)
 
     def renew(self, claim: Claim, lease: timedelta) -> None:
@@ -377,11 +378,15 @@ class SqlStore(SqlDatabase):
         return Settled(record)
 
     def _leave_to_a_person(self, asked: Asked) -> None:
-        """Quarantine a request whose view has ended the transaction itself: nobody knows what of its work is there."""
+        """Quarantine a request whose view has ended the transaction itself: nobody knows what of its work is there.
+
+        Raises LeftToPerson, unless somebody else has the record.
+        """
         claim = self.claim(asked, A_WHILE)
         if isinstance(claim, Claim):
             self.quarantine(claim, ENDED_BY_VIEW)
             log.critical("quarantined: %s: %s", reference_of(asked.id), ENDED_BY_VIEW)
+            raise LeftToPerson
 
     def _finished(self, claim: Claim, asked: Asked, answer: Answer, retention: timedelta) -> Message:
         """Give the statement that adds a finished record, and its values."""

@@ -232,6 +232,8 @@ class Leasing:
         assert isinstance(found, Settled)
         assert found.record.state is State.QUARANTINED
         assert found.fingerprint == make_asked().fingerprint
+        assert found.is_new, "whoever sends the signal must know that it has just happened"
+        assert store.claim(make_asked(), LEASE) == Settled(found.record), "and later ones that it has not"
 
     def test_a_quarantined_record_waits_for_a_person(self, store: Store, let_pass: LetPass) -> None:
         """Time does not settle it, nor another body, nor the reaper."""

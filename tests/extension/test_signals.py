@@ -85,17 +85,27 @@ def test_a_refusal_with_a_reference(shop, told):
     assert told == [("refused", {"reference": known, "problem": "key-reused", "status": 422})]
 
 
-def test_a_quarantined_record_is_told_with_its_refusal(shop, told, sql):
+def test_a_retry_of_a_quarantined_record_is_a_refusal_and_nothing_else(shop, told, sql):
     known = shop.send().headers[REFERENCE]
     sql("UPDATE idempotency_record SET state = 'quarantined'")
     told.clear()
 
     shop.send()
 
-    assert told == [
-        ("refused", {"reference": known, "problem": "quarantined", "status": 409}),
-        ("quarantined", {"reference": known}),
-    ]
+    assert told == [("refused", {"reference": known, "problem": "quarantined", "status": 409})]
+
+
+def test_a_record_that_was_taken_over_too_often_is_told_of_once(shop, told, sql, caplog):
+    known = shop.send().headers[REFERENCE]
+    sql("UPDATE idempotency_record SET state = 'running', lease_until = created_at, attempt = 99")
+    told.clear()
+
+    for _ in range(3):
+        shop.send()
+
+    refusal = ("refused", {"reference": known, "problem": "quarantined", "status": 409})
+    assert told == [("quarantined", {"reference": known}), *[refusal] * 3]
+    assert [line for line in caplog.messages if line.startswith(f"quarantined: {known}: ")] != []
 
 
 def test_a_store_that_is_down_is_a_refusal(shop, told):

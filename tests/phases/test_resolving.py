@@ -98,10 +98,10 @@ def test_a_quarantine_is_told_once_when_it_happens_and_logged_as_critical(letter
         signals.quarantined.connected_to(lambda sender, **facts: told.append(facts)),
         caplog.at_level(logging.CRITICAL),
     ):
-        answer = letters.desk.send()
+        answer, *_ = [letters.desk.send() for _ in range(3)]
 
     assert told == [{"reference": answer.headers["Idempotency-Reference"]}]
-    assert [line for line in caplog.messages if line.startswith("quarantined: ")] != []
+    assert len([line for line in caplog.messages if line.startswith("quarantined: ")]) == 1
 
 
 def test_a_retry_of_a_quarantined_request_runs_nothing(letters, reference):

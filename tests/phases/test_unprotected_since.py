@@ -9,7 +9,7 @@ import pytest
 from flask import Flask, abort, redirect, session
 from flask_sqlalchemy import SQLAlchemy
 
-from flask_idempotency import Idempotency, exempt, idempotent, scopes
+from flask_idempotency import Idempotency, exempt, idempotent, scopes, signals
 from flask_idempotency.core.lifecycle import State
 from flask_idempotency.core.reference import reference_of
 from flask_idempotency.guards.recovery import complete_abandoned
@@ -181,8 +181,10 @@ def test_a_success_of_another_app_that_is_mounted_there_is_given_to_a_person_and
     other.add_url_rule("/things/1", "thing", lambda: (runs.append(1), "done")[1], methods=["PUT"])
     release.app.wsgi_app = other.wsgi_app
 
-    looks = [release.complete() for _ in range(3)]
+    told = []
+    with signals.quarantined.connected_to(lambda sender, **facts: told.append(sender)):
+        looks = [release.complete() for _ in range(3)]
 
     assert looks == [[(200, "quarantined")], [], []]
-    assert runs == [1]
+    assert (runs, told) == ([1], [release.app])
     assert "it was resumed, and something outside of this app answered 200 without a claim" in caplog.text

@@ -8,6 +8,8 @@ from psycopg.rows import dict_row
 from sqlalchemy import event, text
 from sqlalchemy.exc import SQLAlchemyError
 
+from flask_idempotency import signals
+
 
 def writes_raw(shop, note):
     """Write an order on the driver's own connection, as COPY and the like are done."""
@@ -136,9 +138,12 @@ def check_that_a_person_is_asked(shop, end, answer, caplog):
 
     shop.serve(view)
 
-    got = [shop.send() for _ in range(2)]
+    told = []
+    with signals.quarantined.connected_to(lambda sender, **facts: told.append(facts["reference"])):
+        got = [shop.send() for _ in range(2)]
 
     assert [(each.status_code, each.json["code"]) for each in got] == [(409, "quarantined")] * 2
+    assert told == [got[0].headers["Idempotency-Reference"]]
     assert (runs, shop.notes) == (["ran"], [] if end in UNDONE else ["raw"])
     assert "nobody knows what of its work is there" in caplog.text
     assert shop.engine.pool.checkedout() == 0
