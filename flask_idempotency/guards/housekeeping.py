@@ -88,6 +88,18 @@ class Housekeeper:
 
         self._add(claim, finish, TRY_AGAIN, urgent=True)
 
+    def quarantine_later(self, claim: Claim, reason: str, answered: Checkpoint | None = None) -> None:
+        """Leave a record to a person as soon as the store can take it, if nobody took over; *answered* as above."""
+
+        def quarantine(keeper: Housekeeper) -> None:
+            stood = claim if answered is None else keeper._store.checkpoint(claim, answered)
+            keeper._store.quarantine(stood, reason)
+            keeper.forget(claim)
+            log.critical("quarantined: %s: %s", reference_of(claim.id), reason)
+            keeper._tell(signals.quarantined, reference=reference_of(claim.id))
+
+        self._add(claim, quarantine, TRY_AGAIN, urgent=True)
+
     def stop(self) -> None:
         """End this process's thread and wait for it; leases run out from here on. The next claim starts another."""
         rounds = self._rounds.pop(os.getpid(), None)

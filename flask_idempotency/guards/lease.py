@@ -128,6 +128,7 @@ class LeaseAttempt:
         self._failed: tuple[str, BaseException] | None = None  # the one that has raised; nothing comes behind it
         self._is_lost = self._is_quarantined = False
         self._leaves_lease = False
+        self._has_steps = False  # the view has come to a phase or effect
 
     @property
     def has_committed(self) -> bool:
@@ -185,6 +186,7 @@ class LeaseAttempt:
         IdempotencyError if the view has committed something before it that is not part of a step.
         """
         check_name(name)
+        self._has_steps = True
         if self._failed is not None:
             self._refuse_to_go_on(*self._failed)
         if (where := self._committed_at()) is not None:
@@ -354,7 +356,7 @@ class LeaseAttempt:
 
         Without steps every attempt that follows a failure starts over; nothing else is promised there.
         """
-        if (self._names or self.has_begun) and (where := self._committed_at()) is not None:
+        if (self._has_steps or self.has_begun) and (where := self._committed_at()) is not None:
             self._give_to_person(COMMITTED_OUTSIDE.format(where=where))
 
     def _undo_what_is_left(self) -> bool:
@@ -391,7 +393,9 @@ class LeaseAttempt:
         except ClaimLost:
             self.lose()
             raise
-        except StoreUnavailable as trouble:
+        except (StoreUnavailable, OutcomeUnknown) as trouble:
+            self.leave_lease()
+            self.state.housekeeper.quarantine_later(self.claim, legible(reason), self.answered)
             raise OutcomeUnknown(retry_after=trouble.retry_after) from trouble
 
     def release(self, *, commits: bool = False) -> None:  # what was committed stays in any case

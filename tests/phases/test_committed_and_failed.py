@@ -1,10 +1,14 @@
 """A view with phases that commits outside of them and then fails: no retry makes that commit again."""
 
+from unittest.mock import DEFAULT, patch
+
 import pytest
 from flask import abort
 
-from flask_idempotency import effect, phase
+from flask_idempotency import effect, phase, signals
 from flask_idempotency.core.lifecycle import State
+from flask_idempotency.errors import StoreUnavailable
+from tests.fixtures.processes import eventually
 from tests.phases.foreign import DONE, Foreign, Trouble, code_of
 from tests.phases.test_committed_outside import COMMITS, add, commit
 
@@ -15,6 +19,12 @@ def fail():
 
 def stop():
     raise SystemExit
+
+
+def _raise_next(errors):
+    if (error := next(errors, None)) is not None:
+        raise error
+    return DEFAULT
 
 
 ENDS = {
@@ -114,6 +124,53 @@ def test_a_commit_inside_of_a_call_that_times_out_is_not_made_again(desk, gatewa
 
     assert [code_of(answer) for answer in answers] == [(409, "quarantined")] * 3
     assert (desk.notes, len(gateway.keys)) == (["stray"], 1)
+
+
+DOWN = StoreUnavailable(retry_after=1)
+
+
+@pytest.mark.parametrize("status", [201, 503])
+def test_what_cannot_be_quarantined_at_once_is_quarantined_as_soon_as_the_store_is_back(make_desk, status):
+    desk = make_desk(housekeeping=True)
+    store = desk.app.extensions["idempotency"].store
+    told = []
+
+    def view():
+        phase("placed", lambda: add(desk, "placed"))
+        commit(desk)
+        return "", status
+
+    desk.serve(view)
+
+    with signals.quarantined.connected_to(lambda sender, **facts: told.append(facts["reference"])):
+        with patch.object(store, "quarantine", side_effect=DOWN):
+            answer = desk.send()
+        eventually(lambda: desk.tables.record().state is State.QUARANTINED and told)
+    again = desk.send()
+
+    assert (code_of(answer), code_of(again)) == ((503, "outcome-unknown"), (409, "quarantined"))
+    assert told == [answer.headers["Idempotency-Reference"]]
+    assert sorted(desk.notes) == ["placed", "stray"]
+    desk.app.extensions["idempotency"].housekeeper.stop()
+
+
+def test_a_commit_before_the_first_phase_is_not_made_again_though_the_store_failed_when_it_was_found(desk):
+    store = desk.app.extensions["idempotency"].store
+
+    def view():
+        commit(desk)
+        phase("placed", lambda: add(desk, "placed"))
+        return "made", 201
+
+    desk.serve(view)
+
+    fails_first = iter([DOWN])
+    with patch.object(store, "quarantine", wraps=store.quarantine, side_effect=lambda *_: _raise_next(fails_first)):
+        desk.send()
+
+    assert desk.tables.record().state is State.QUARANTINED
+    assert code_of(desk.send()) == (409, "quarantined")
+    assert desk.notes == ["stray"]
 
 
 # -- what is run again as ever -----------------------------------------------------------------------------------------
