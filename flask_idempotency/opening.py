@@ -18,7 +18,7 @@ from flask_idempotency.errors import (
     IdempotencyError,
     RequestRefused,
 )
-from flask_idempotency.guards import lease
+from flask_idempotency.guards import claiming
 from flask_idempotency.http import exchange
 from flask_idempotency.http.capture import (
     restore,
@@ -181,7 +181,7 @@ def _choose_course(state: State, policy: Policy, reading: Reading) -> Attempt | 
             from flask_idempotency.sessions.borrowing import refuse_to_commit_beside  # as below
 
             refuse_to_commit_beside(state.given_database)
-        return lease.choose_course(state, policy, reading)
+        return claiming.choose_course(state, policy, reading)
     from flask_idempotency.guards.transaction import (
         choose_course,  # brings SQLAlchemy's ORM, which takes time; for db= only
     )

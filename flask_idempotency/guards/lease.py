@@ -1,25 +1,22 @@
-"""The lease guard: ask for the claim, look after it while the view runs, and settle it.
+"""The lease guard: look after a claim while the view runs, know how far it has come, and settle it.
 
 No connection is held in between: the claim is a row with a token and an end, which the housekeeping thread moves on.
 """
 
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
-from time import monotonic
 from typing import TYPE_CHECKING, NoReturn
 
 from flask import request
 
 from flask_idempotency import signals
 from flask_idempotency.core.checkpoint import REQUEST, Checkpoint, Kind, check_name
-from flask_idempotency.core.decision import Refuse, Replay, Run, decide, is_in_flight
 from flask_idempotency.core.effects import legible
-from flask_idempotency.core.fingerprint import Fingerprint
 from flask_idempotency.core.keeping import LEFT, is_success
-from flask_idempotency.core.record import Busy, Claim, Settled
+from flask_idempotency.core.record import Claim
 from flask_idempotency.core.reference import reference_of
 from flask_idempotency.core.snapshot import Answer, NotKept
 from flask_idempotency.errors import (
@@ -33,13 +30,11 @@ from flask_idempotency.errors import (
     StoreUnavailable,
     WorkRefused,
 )
-from flask_idempotency.http.reading import Reading
 from flask_idempotency.http.resuming import pack_request
 from flask_idempotency.policy import Policy
 from flask_idempotency.sessions.outside_work import OutsideWork
 from flask_idempotency.signals import tell_of_quarantine
 from flask_idempotency.state import State
-from flask_idempotency.stores import Store
 
 if TYPE_CHECKING:
     from flask_idempotency.sessions.joined import JoinedTransaction
@@ -48,67 +43,13 @@ COMMITTED_OUTSIDE = (
     "The view has committed changes outside of a phase ({where}), and every retry would make them again; make them in a"
     " step: phase(name, step)."
 )
-FIRST_LOOK, LONGEST_PAUSE = 0.02, 0.25  # seconds between two looks of a waiter whose holder is in another process
 
 log = logging.getLogger("flask_idempotency")
-
-
-def choose_course(state: State, policy: Policy, reading: Reading) -> "LeaseAttempt | Replay | Refuse":
-    """Ask the store for the claim, and if the policy says so, wait for the holder to be done with it."""
-    first = stored_request(state) if policy.resumable else None
-    course = _ask(state, policy, reading, first)
-    if policy.in_flight == "wait" and is_in_flight(course):
-        with _place_to_wait(state) as has_place:
-            if has_place:
-                course = _wait(state, policy, reading, first, course)
-    return LeaseAttempt(state, policy, course.claim) if isinstance(course, Run) else course
-
-
-def _ask(state: State, policy: Policy, reading: Reading, first: Checkpoint | None) -> Run | Replay | Refuse:
-    asked, found = _claim(state.ready_store(), policy, reading, first)
-    if isinstance(found, Settled) and found.is_new:
-        tell_of_quarantine(reference_of(found.record.asked.id), found.record.reason)
-    return decide(found, asked)
-
-
-def _place_to_wait(state: State) -> AbstractContextManager[bool]:
-    """A hook may have read something: then the session keeps its connection, and there are only so many of those."""
-    database = state.given_database
-    if database is not None and database.holds_connection:
-        return state.wait_limit.place(database.engine)
-    return nullcontext(True)
-
-
-def _wait(
-    state: State, policy: Policy, reading: Reading, first: Checkpoint | None, course: Run | Replay | Refuse
-) -> Run | Replay | Refuse:
-    """Ask again whenever the holder may be done, until somebody has answered or the time is over."""
-    record, pause = reading.asked.id, FIRST_LOOK
-    deadline = monotonic() + state.settings.wait.total_seconds()
-    while is_in_flight(course) and (left := deadline - monotonic()) > 0:
-        state.waiters.wait(record, min(pause, left))
-        pause = min(pause * 1.5, LONGEST_PAUSE)
-        course = _ask(state, policy, reading, first)
-    state.waiters.wake(record)  # others that wait beside us look again too
-    return course
 
 
 def stored_request(state: State) -> Checkpoint:
     """Make the checkpoint that holds the current request, to be resumed should its client not come back."""
     return Checkpoint(REQUEST, Kind.REQUEST, position=0, result=pack_request(request, state.settings.namespace))
-
-
-def _claim(
-    store: Store, policy: Policy, reading: Reading, first: Checkpoint | None
-) -> tuple[Fingerprint, Claim | Busy | Settled]:
-    """Claim; a record made by other rules is asked for again by its own, so that an upgrade refuses nobody."""
-    asked = reading.asked
-    found = store.claim(asked, policy.lease, first)
-    if isinstance(found, Claim) or found.fingerprint is None:
-        return asked.fingerprint, found
-    if (again := reading.by_rules_of(found.fingerprint)) is not asked:
-        return again.fingerprint, store.claim(again, policy.lease, first)
-    return asked.fingerprint, found
 
 
 class LeaseAttempt:

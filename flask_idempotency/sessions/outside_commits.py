@@ -29,7 +29,7 @@ _PASSED_OVER = ("sqlalchemy", "flask_sqlalchemy", "flask_idempotency", "contextl
 _UNSETTLED = "idempotency_unsettled"  # in a pooled connection's info: what was done since its last commit or rollback
 _BY_DRIVER = "through the driver's own connection"
 _EXECUTE = ("do_execute", "do_executemany", "do_execute_no_params")
-_QUERY = re.compile(r"\s*(SELECT|SHOW|VALUES|TABLE|EXPLAIN)\b", re.IGNORECASE)
+_QUERY = re.compile(r"\s*(SELECT|SHOW|VALUES|TABLE|EXPLAIN|SET|RESET|PRAGMA|BEGIN|START|SAVEPOINT)\b", re.IGNORECASE)
 _COMMIT = re.compile(r"\s*(COMMIT|END)\b", re.IGNORECASE)
 _ROLLBACK = re.compile(r"\s*(ROLLBACK|ABORT)\b(?!.*\bTO\b)", re.IGNORECASE | re.DOTALL)
 _WATCHED: WeakSet[Dialect] = WeakSet()
@@ -271,7 +271,7 @@ def _has_written(pooled: Any, outside: OutsideWork) -> bool:
     unsettled = _unsettled_on(pooled)
     if unsettled is not None and (unsettled.has_changed or unsettled.has_undone):
         return unsettled.has_changed
-    return outside.has_written(pooled.driver_connection)
+    return outside.has_written(_driver_of(pooled))
 
 
 def _look_at(pooled: Any, outside: OutsideWork | None = None, where: Callable[[], str] = lambda: _BY_DRIVER) -> None:
@@ -280,9 +280,13 @@ def _look_at(pooled: Any, outside: OutsideWork | None = None, where: Callable[[]
     outside = outside or _outside_work(pooled)
     if unsettled is None or not unsettled.has_changed or outside is None:
         return
-    if not outside.has_begun(pooled.driver_connection):
+    if not outside.has_begun(_driver_of(pooled)):
         forget(pooled)
         outside.note_commit(where)
+
+
+def _driver_of(pooled: Any) -> Any:
+    return pooled.driver_connection or pooled.dbapi_connection  # of one that was detached SQLAlchemy knows only this
 
 
 def _unsettled_on(pooled: Any) -> Unsettled | None:

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from flask_idempotency.guards import lease
+from flask_idempotency.guards import claiming
 from tests.apps.shop import REFERENCE, REPLAYED, Gate
 from tests.fixtures.processes import eventually, race
 
@@ -28,8 +28,8 @@ def gate():
 @pytest.fixture
 def no_looking(monkeypatch):
     """Waiters do not look by themselves: whoever wakes one is the holder."""
-    monkeypatch.setattr(lease, "FIRST_LOOK", PATIENT)
-    monkeypatch.setattr(lease, "LONGEST_PAUSE", PATIENT)
+    monkeypatch.setattr(claiming, "FIRST_LOOK", PATIENT)
+    monkeypatch.setattr(claiming, "LONGEST_PAUSE", PATIENT)
 
 
 def stop_at(shop, gate, then=None):

@@ -87,7 +87,15 @@ def commit_a_connection_by_text(desk):
         connection.exec_driver_sql("COMMIT")
 
 
+def commit_a_detached_connection(desk):
+    with desk.db.engine.connect() as connection:
+        connection.detach()
+        connection.execute(text(INSERT))
+        connection.commit()
+
+
 COMMITS = [
+    commit_a_detached_connection,
     commit_a_raw_connection,
     commit_a_raw_connection_that_was_given_rows,
     commit_a_raw_connection_by_text,
@@ -224,6 +232,10 @@ def roll_a_raw_connection_back_by_text(desk):
     raw.close()
 
 
+def set_something(desk):
+    desk.db.session.execute(text("PRAGMA cache_size" if desk.engine.name == "sqlite" else "SET LOCAL work_mem = '1MB'"))
+
+
 def close_a_raw_connection(desk):
     raw = desk.db.engine.raw_connection()
     raw.cursor().execute(INSERT)
@@ -250,6 +262,7 @@ READS = [
     roll_a_raw_connection_back,
     roll_a_raw_connection_back_by_text,
     close_a_raw_connection,
+    set_something,
     roll_a_session_back_by_text,
     commit_behind_a_savepoint_that_was_rolled_back,
 ]

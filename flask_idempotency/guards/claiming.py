@@ -1,0 +1,71 @@
+"""Asks for the claim of a request under the lease guard, and waits for whoever holds it."""
+
+from contextlib import AbstractContextManager, nullcontext
+from time import monotonic
+
+from flask_idempotency.core.checkpoint import Checkpoint
+from flask_idempotency.core.decision import Refuse, Replay, Run, decide, is_in_flight
+from flask_idempotency.core.fingerprint import Fingerprint
+from flask_idempotency.core.record import Busy, Claim, Settled
+from flask_idempotency.core.reference import reference_of
+from flask_idempotency.guards.lease import LeaseAttempt, stored_request
+from flask_idempotency.http.reading import Reading
+from flask_idempotency.policy import Policy
+from flask_idempotency.signals import tell_of_quarantine
+from flask_idempotency.state import State
+from flask_idempotency.stores import Store
+
+FIRST_LOOK, LONGEST_PAUSE = 0.02, 0.25  # seconds between two looks of a waiter whose holder is in another process
+
+
+def choose_course(state: State, policy: Policy, reading: Reading) -> LeaseAttempt | Replay | Refuse:
+    """Ask the store for the claim, and if the policy says so, wait for the holder to be done with it."""
+    first = stored_request(state) if policy.resumable else None
+    course = _ask(state, policy, reading, first)
+    if policy.in_flight == "wait" and is_in_flight(course):
+        with _place_to_wait(state) as has_place:
+            if has_place:
+                course = _wait(state, policy, reading, first, course)
+    return LeaseAttempt(state, policy, course.claim) if isinstance(course, Run) else course
+
+
+def _ask(state: State, policy: Policy, reading: Reading, first: Checkpoint | None) -> Run | Replay | Refuse:
+    asked, found = _claim(state.ready_store(), policy, reading, first)
+    if isinstance(found, Settled) and found.is_new:
+        tell_of_quarantine(reference_of(found.record.asked.id), found.record.reason)
+    return decide(found, asked)
+
+
+def _place_to_wait(state: State) -> AbstractContextManager[bool]:
+    """A hook may have read something: then the session keeps its connection, and there are only so many of those."""
+    database = state.given_database
+    if database is not None and database.holds_connection:
+        return state.wait_limit.place(database.engine)
+    return nullcontext(True)
+
+
+def _wait(
+    state: State, policy: Policy, reading: Reading, first: Checkpoint | None, course: Run | Replay | Refuse
+) -> Run | Replay | Refuse:
+    """Ask again whenever the holder may be done, until somebody has answered or the time is over."""
+    record, pause = reading.asked.id, FIRST_LOOK
+    deadline = monotonic() + state.settings.wait.total_seconds()
+    while is_in_flight(course) and (left := deadline - monotonic()) > 0:
+        state.waiters.wait(record, min(pause, left))
+        pause = min(pause * 1.5, LONGEST_PAUSE)
+        course = _ask(state, policy, reading, first)
+    state.waiters.wake(record)  # others that wait beside us look again too
+    return course
+
+
+def _claim(
+    store: Store, policy: Policy, reading: Reading, first: Checkpoint | None
+) -> tuple[Fingerprint, Claim | Busy | Settled]:
+    """Claim; a record made by other rules is asked for again by its own, so that an upgrade refuses nobody."""
+    asked = reading.asked
+    found = store.claim(asked, policy.lease, first)
+    if isinstance(found, Claim) or found.fingerprint is None:
+        return asked.fingerprint, found
+    if (again := reading.by_rules_of(found.fingerprint)) is not asked:
+        return again.fingerprint, store.claim(again, policy.lease, first)
+    return asked.fingerprint, found
