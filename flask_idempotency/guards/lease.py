@@ -44,6 +44,8 @@ COMMITTED_OUTSIDE = (
     " step: phase(name, step)."
 )
 
+MISUSED = "{endpoint} caught an error of phase() or effect() and answered {status}, which is not kept: {error}"
+
 log = logging.getLogger("flask_idempotency")
 
 
@@ -64,6 +66,7 @@ class LeaseAttempt:
         self.undecided: str | None = None  # the effect of which nobody knows whether it happened
         self.done: str | None = None  # the last effect that is done: no failure behind it is final
         self.mistake: IdempotencyError | None = None  # what the last call did that it must not do
+        self.misuse: IdempotencyError | None = None  # what a phase or effect has refused, and the view may have caught
         self._names: list[str] = []  # of the phases and effects that the view has come to
         self._busy: str | None = None  # the one that it is in
         self._failed: tuple[str, BaseException] | None = None  # the one that has raised; nothing comes behind it
@@ -123,11 +126,13 @@ class LeaseAttempt:
         """Come to the next phase or effect; give what an earlier attempt has left of it.
 
         Raises CheckpointUnknown if that attempt went another way: then this code is not the one to go on. Raises again
-        what the step before has raised, for a view that has caught it: behind it nothing could be resumed. Raises
+        what was raised before, for a view that has caught it: behind it nothing could be resumed. Raises
         IdempotencyError if the view has committed something before it that is not part of a step.
         """
         check_name(name)
         self._has_steps = True
+        if self.misuse is not None:
+            raise self.misuse
         if self._failed is not None:
             self._refuse_to_go_on(*self._failed)
         if (where := self._committed_at()) is not None:
@@ -270,6 +275,8 @@ class LeaseAttempt:
                 self.release()
         if is_left and is_success(answer.status):
             self._refuse_to_lose(LEFT.format(endpoint=request.endpoint, status=answer.status))
+        if self.misuse is not None and is_success(answer.status):
+            self._refuse_to_lose(MISUSED.format(endpoint=request.endpoint, status=answer.status, error=self.misuse))
         try:
             self._write_answered()
             state.store.complete(self.claim, answer, self.policy.retention)

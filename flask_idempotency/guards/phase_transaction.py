@@ -50,6 +50,8 @@ def run_phase(held: LeaseAttempt, made: Checkpoint, step: Callable[[], Any]) -> 
         try:
             with _opened(held, made) as work:
                 text = dump_result(step(), f"phase {made.name!r}")
+                if held.misuse is not None:
+                    raise held.misuse
                 work.commit(text)
         except (ThrownBack, ConnectionLost):
             if not tries_left:

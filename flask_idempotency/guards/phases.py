@@ -239,6 +239,9 @@ def _held(verb: str) -> Iterator[LeaseAttempt]:
         raise _rendered(found, told) from refusal.__cause__
     except RequestRefused as refusal:
         raise _rendered(found, refusal) from refusal.__cause__
+    except IdempotencyError as error:
+        held.misuse = held.misuse or error
+        raise
 
 
 def _end_reading_sessions(state: State) -> IdempotencyError | None:

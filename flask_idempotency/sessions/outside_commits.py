@@ -30,6 +30,7 @@ _UNSETTLED = "idempotency_unsettled"  # in a pooled connection's info: what was 
 _BY_DRIVER = "through the driver's own connection"
 _EXECUTE = ("do_execute", "do_executemany", "do_execute_no_params")
 _QUERY = re.compile(r"\s*(SELECT|SHOW|VALUES|TABLE|EXPLAIN|SET|RESET|PRAGMA|BEGIN|START|SAVEPOINT)\b", re.IGNORECASE)
+_CHANGE = re.compile(r"\b(INSERT|UPDATE|DELETE|MERGE|REPLACE)\b", re.IGNORECASE)
 _COMMIT = re.compile(r"\s*(COMMIT|END)\b", re.IGNORECASE)
 _ROLLBACK = re.compile(r"\s*(ROLLBACK|ABORT)\b(?!.*\bTO\b)", re.IGNORECASE | re.DOTALL)
 _WATCHED: WeakSet[Dialect] = WeakSet()
@@ -42,6 +43,7 @@ class Unsettled:
     """What the view has done on a connection since its last commit or rollback, other than reading."""
 
     has_changed: bool = False  # rows, for certain
+    may_have_changed: bool = False  # by a statement that gives rows, such as INSERT … RETURNING
     has_undone: bool = False  # something, by a savepoint: the database counts it as written all the same
     savepoints: dict[str, bool] = field(default_factory=dict)  # whether rows had been changed before each
     is_committed: bool = False
@@ -111,7 +113,7 @@ def watch(dialect: Dialect) -> None:
         roll_back_to(connection, name)
         if (unsettled := _unsettled_on(connection._dbapi_connection)) is not None:
             unsettled.has_changed = unsettled.savepoints.get(name, False)
-            unsettled.has_undone = True
+            unsettled.may_have_changed, unsettled.has_undone = False, True
 
     vars(dialect).update(do_savepoint=note_and_set, do_rollback_to_savepoint=roll_back_and_note)
 
@@ -233,23 +235,25 @@ def _run_text(pooled: WatchedConnection, cursor: Any, statement: Any, execute: C
     if _COMMIT.match(words):
         _note_commit(pooled)
     elif not _ROLLBACK.match(words):
-        return _run(pooled, cursor, execute, gives_rows=lambda: cursor.description is not None)
+        return _run(pooled, cursor, execute, is_text=True, is_change=not words or bool(_CHANGE.search(words)))
     given = execute()
     forget(pooled)
     return given
 
 
 def _run(
-    pooled: WatchedConnection, cursor: Any, execute: Callable[[], Any], gives_rows: Callable[[], bool] = lambda: False
+    pooled: WatchedConnection, cursor: Any, execute: Callable[[], Any], *, is_text: bool = False, is_change: bool = True
 ) -> Any:
-    """Execute a statement that may change something. One that gives rows may only have read them."""
+    """Execute a statement that may change something. One in text that gives rows may only have read them."""
     outside = _outside_work(pooled)
     if outside is None:
         return execute()
     unsettled: Unsettled = pooled.info.setdefault(_UNSETTLED, Unsettled())
     given = execute()
-    if cursor.rowcount > 0 and not gives_rows():
-        unsettled.has_changed = True
+    gives_rows = cursor.description is not None
+    unsettled.has_changed |= cursor.rowcount > 0 and not (is_text and gives_rows)
+    unsettled.may_have_changed |= is_change and gives_rows
+    if unsettled.has_changed or unsettled.may_have_changed:
         _look_at(pooled, outside, _caller)  # in AUTOCOMMIT mode it is committed
     return given
 
@@ -278,7 +282,7 @@ def _look_at(pooled: Any, outside: OutsideWork | None = None, where: Callable[[]
     """Tell of a commit that has happened: rows were changed, and no transaction is open any more."""
     unsettled = _unsettled_on(pooled)
     outside = outside or _outside_work(pooled)
-    if unsettled is None or not unsettled.has_changed or outside is None:
+    if unsettled is None or outside is None or not (unsettled.has_changed or unsettled.may_have_changed):
         return
     if not outside.has_begun(_driver_of(pooled)):
         forget(pooled)

@@ -3,7 +3,7 @@
 from contextlib import closing
 
 import pytest
-from sqlalchemy import event, select, text
+from sqlalchemy import event, insert, select, text
 
 from flask_idempotency import effect, phase
 from flask_idempotency.core.lifecycle import State
@@ -94,7 +94,19 @@ def commit_a_detached_connection(desk):
         connection.commit()
 
 
+def commit_by_the_driver_what_gave_rows(desk):
+    desk.db.session.execute(text(RETURNING)).all()
+    driver_of(desk).commit()
+
+
+def commit_by_the_driver_what_the_orm_inserted(desk):
+    desk.db.session.scalars(insert(desk.db.Order).values(note="stray").returning(desk.db.Order.id)).all()
+    driver_of(desk).commit()
+
+
 COMMITS = [
+    commit_by_the_driver_what_gave_rows,
+    commit_by_the_driver_what_the_orm_inserted,
     commit_a_detached_connection,
     commit_a_raw_connection,
     commit_a_raw_connection_that_was_given_rows,
@@ -257,7 +269,13 @@ def commit_behind_a_savepoint_that_was_rolled_back(desk):
     desk.db.session.commit()
 
 
+def read_at_once(desk):
+    with desk.db.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.execute(text("WITH known AS (SELECT 1 AS n) SELECT n FROM known")).all()
+
+
 READS = [
+    read_at_once,
     read_on_a_raw_connection,
     roll_a_raw_connection_back,
     roll_a_raw_connection_back_by_text,

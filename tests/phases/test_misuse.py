@@ -1,10 +1,12 @@
 """What a view cannot mean is refused in one sentence that says what to do, and leaves nothing behind."""
 
+from contextlib import suppress
 from datetime import timedelta
 
 import pytest
 from flask import Flask
 from sqlalchemy import event, insert, text
+from sqlalchemy.orm import sessionmaker
 
 from flask_idempotency import Idempotency, effect, phase
 from flask_idempotency.core.checkpoint import MAX_RESULT
@@ -381,6 +383,66 @@ def test_a_call_that_writes_with_the_session_is_told_to_do_it_in_a_step(desk, is
     assert "make them in a step: phase(name, step)" in said
     assert left == ([], ["charge done 1"])
     assert (retried.status_code, len(keys)) == (201, 1)
+
+
+# -- a view that makes light of it -----------------------------------------------------------------------------------
+
+
+def charge_twice(desk, gateway):
+    return [effect("charge", gateway.call) for _ in range(2)]
+
+
+def charge_inside_of_a_phase(desk, gateway):
+    phase("placed", lambda: effect("charge", gateway.call))
+
+
+def leave_changes_before_a_phase(desk, gateway):
+    add(desk)
+    desk.db.session.flush()
+    phase("placed", bool)
+
+
+def leave_changes_before_an_effect(desk, gateway):
+    with sessionmaker(desk.db.engine)() as session:
+        session.add(desk.db.Order(note="goes"))
+        session.flush()
+        try:
+            effect("charge", gateway.call)
+        finally:
+            session.commit()  # which commits nothing: they were undone
+
+
+MISUSES = [charge_twice, charge_inside_of_a_phase, leave_changes_before_a_phase, leave_changes_before_an_effect]
+
+
+@pytest.mark.parametrize("misuse", MISUSES, ids=lambda each: each.__name__)
+def test_a_view_that_catches_the_error_of_a_misuse_keeps_no_success(desk, misuse, caplog):
+    gateway = Foreign()
+
+    def view():
+        with suppress(Exception):
+            misuse(desk, gateway)
+        return "made", 201
+
+    desk.serve(view)
+
+    answers = [desk.send() for _ in range(2)]
+
+    assert [answer.status_code for answer in answers] == [500] * 2
+    assert "/ caught an error of phase() or effect() and answered 201, which is not kept: " in caplog.text
+    assert (desk.notes, len(gateway.keys)) == ([], int(misuse is charge_twice))
+
+
+def test_a_step_that_catches_it_is_not_committed(desk):
+    def step():
+        add(desk, "outer")
+        with suppress(IdempotencyError):
+            phase("inner", lambda: add(desk, "inner"))
+
+    desk.serve(lambda: (phase("outer", step), ("made", 201))[1])
+
+    assert [desk.send().status_code for _ in range(2)] == [500, 500]
+    assert desk.notes == []
 
 
 # -- ending the transaction by other means ---------------------------------------------------------------------------
