@@ -4,10 +4,10 @@ No connection is held in between: the claim is a row with a token and an end, wh
 """
 
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
-from functools import cached_property
+from enum import Enum, auto
 from typing import TYPE_CHECKING, NoReturn
 
 from flask import request
@@ -30,6 +30,7 @@ from flask_idempotency.errors import (
     StoreUnavailable,
     WorkRefused,
 )
+from flask_idempotency.guards.journal import Journal
 from flask_idempotency.http.resuming import pack_request
 from flask_idempotency.policy import Policy
 from flask_idempotency.sessions.outside_work import OutsideWork
@@ -54,6 +55,15 @@ def stored_request(state: State) -> Checkpoint:
     return Checkpoint(REQUEST, Kind.REQUEST, position=0, result=pack_request(request, state.settings.namespace))
 
 
+class Standing(Enum):
+    """What has become of the claim that a run began with."""
+
+    HELD = auto()  # it is ours, and its lease is ended with the run
+    LEFT = auto()  # it is ours, and its lease is left to run out
+    QUARANTINED = auto()  # we have given the record to a person
+    LOST = auto()  # somebody took over
+
+
 class LeaseAttempt:
     """A run that holds its claim by a lease, and knows how far it has come."""
 
@@ -62,17 +72,12 @@ class LeaseAttempt:
         self.work: JoinedTransaction | None = None  # the phase that is being carried out
         database = state.given_database
         self.outside = None if database is None else OutsideWork(database, state.store)
-        self.answered: Checkpoint | None = None  # the effect whose answer goes down with the next phase
-        self.undecided: str | None = None  # the effect of which nobody knows whether it happened
-        self.done: str | None = None  # the last effect that is done: no failure behind it is final
-        self.mistake: IdempotencyError | None = None  # what the last call did that it must not do
-        self.misuse: IdempotencyError | None = None  # what a phase or effect has refused, and the view may have caught
-        self._names: list[str] = []  # of the phases and effects that the view has come to
-        self._busy: str | None = None  # the one that it is in
-        self._failed: tuple[str, BaseException] | None = None  # the one that has raised; nothing comes behind it
-        self._is_lost = self._is_quarantined = False
-        self._leaves_lease = False
-        self._has_steps = False  # the view has come to a phase or effect
+        self.journal = Journal(lambda: state.store.checkpoints(claim.id) if self.has_begun else [])
+        self._standing = Standing.HELD
+
+    @property
+    def _is_ours(self) -> bool:
+        return self._standing in (Standing.HELD, Standing.LEFT)
 
     @property
     def has_committed(self) -> bool:
@@ -116,12 +121,6 @@ class LeaseAttempt:
 
     # -- how far it has come -----------------------------------------------------------------------------------------
 
-    @cached_property
-    def _recorded(self) -> list[Checkpoint]:
-        """What earlier attempts have left behind, in the order in which they went."""
-        found = self.state.store.checkpoints(self.claim.id) if self.has_begun else []
-        return [each for each in found if each.kind is not Kind.REQUEST]
-
     def arrive_at(self, name: str, kind: Kind) -> Checkpoint | None:
         """Come to the next phase or effect; give what an earlier attempt has left of it.
 
@@ -130,24 +129,15 @@ class LeaseAttempt:
         IdempotencyError if the view has committed something before it that is not part of a step.
         """
         check_name(name)
-        self._has_steps = True
-        if self.misuse is not None:
-            raise self.misuse
-        if self._failed is not None:
-            self._refuse_to_go_on(*self._failed)
+        self.journal.open_step()
         if (where := self._committed_at()) is not None:
             mistake = COMMITTED_OUTSIDE.format(where=where)
             self.quarantine(mistake)  # or every retry would commit it again, and be refused again
             raise IdempotencyError(mistake)
-        if self._busy is not None:
-            raise IdempotencyError(f"{kind} {name!r} is inside of {self._busy}; put one after the other.")
-        if name in self._names:
-            raise IdempotencyError(f"{name!r} names two steps of this request; give each a name of its own.")
-        recorded = self._recorded
-        found = recorded[len(self._names)] if len(self._names) < len(recorded) else None
+        found = self.journal.expect(name, kind)
         if found is not None and (found.name, found.kind) != (name, kind):
             self._stop(f"{kind} {name!r} came where {found.kind} {found.name!r} was recorded")
-        self._names.append(name)
+        self.journal.enter(name)
         return found
 
     def _committed_at(self) -> str | None:
@@ -159,36 +149,6 @@ class LeaseAttempt:
         """Whether this attempt or one before it has come to a checkpoint."""
         return self.claim.point not in (None, REQUEST)
 
-    def went_on(self) -> bool:
-        """Say whether an earlier attempt has gone on from where this one is."""
-        return len(self._names) < len(self._recorded)
-
-    def next_checkpoint(self, name: str, kind: Kind) -> Checkpoint:
-        """Make the checkpoint of what is begun now."""
-        return Checkpoint(name, kind, position=len(self._names))
-
-    @contextmanager
-    def busy_with(self, what: str, recorded: type[Exception] | tuple[()] = ()) -> Iterator[None]:
-        """Be in a phase or effect, in which there can be no other. What it raises is its end, unless it is recorded."""
-        self._busy = what
-        try:
-            yield
-        except recorded:
-            raise
-        except BaseException as error:
-            self._failed = what, error
-            raise
-        finally:
-            self._busy = None
-
-    def _refuse_to_go_on(self, what: str, error: BaseException) -> NoReturn:
-        if isinstance(error, (RequestRefused, ClaimLost)) or not isinstance(error, Exception):
-            raise error
-        raise IdempotencyError(
-            f"{what} has failed, and after a crash nobody could resume what is done behind it; return what it has found"
-            " out, and let the view decide by that."
-        ) from error
-
     def write(self, made: Checkpoint) -> Checkpoint:
         """Commit how far an effect has come. Raises ClaimLost, or OutcomeUnknown."""
         self._write_answered()
@@ -198,17 +158,18 @@ class LeaseAttempt:
     def remember(self, answered: Checkpoint) -> None:
         """Have an effect's answer go down with the next phase; the one before it does not wait any longer."""
         self._write_answered()
-        self.answered = answered
+        self.journal.hold_answer(answered)
 
     def _write_answered(self) -> None:
         """Commit an effect's answer that no phase has taken along."""
-        if self.answered is not None:
-            self.claim = self.state.store.checkpoint(self.claim, self.answered)
-            self.answered = None
+        if self.journal.answered is not None:
+            self.claim = self.state.store.checkpoint(self.claim, self.journal.answered)
+            self.journal.drop_answer()
 
     def pass_by(self, made: Checkpoint) -> None:
         """Stand behind a phase that was committed, and with it the answer of an effect before it."""
-        self.claim, self.answered = replace(self.claim, point=made.point), None
+        self.claim = replace(self.claim, point=made.point)
+        self.journal.drop_answer()
 
     # -- where it cannot go on ---------------------------------------------------------------------------------------
 
@@ -218,8 +179,7 @@ class LeaseAttempt:
         self._undo_what_is_left()
         self._write_answered()
         self.state.store.quarantine(self.claim, reason)
-        self._is_quarantined = True
-        self.leave_lease()
+        self._standing = Standing.QUARANTINED
         self.state.housekeeper.forget(self.claim)
         self.state.waiters.wake(self.claim.id)
         tell_of_quarantine(reference_of(self.claim.id), reason)
@@ -227,16 +187,17 @@ class LeaseAttempt:
 
     def lose(self) -> None:
         """Know that somebody took over."""
-        if self._is_lost:
+        if self._standing is Standing.LOST:
             return
-        self._is_lost = True
+        self._standing = Standing.LOST
         known = reference_of(self.claim.id)
         log.warning("claim_lost: %s was taken over while it ran", known)
         signals.tell(signals.claim_lost, reference=known)
 
     def leave_lease(self) -> None:
         """Let the lease run out instead of ending it."""
-        self._leaves_lease = True
+        if self._standing is Standing.HELD:
+            self._standing = Standing.LEFT
 
     def _stop(self, reason: str) -> NoReturn:
         """Stop a run that another version has begun.
@@ -254,29 +215,31 @@ class LeaseAttempt:
         """Store the answer.
 
         Raises ClaimLost if somebody took over, OutcomeUnknown if it could not be stored yet or an effect is undecided,
-        CheckpointUnknown if earlier attempts did what this one did not come by, WorkRefused if the answer is a success
-        and the view has left changes uncommitted.
+        CheckpointUnknown if an earlier attempt reached a step that this one did not, WorkRefused for a success whose
+        view has left changes uncommitted, or has caught the error of a misuse.
         """
         state, known = self.state, reference_of(self.claim.id)
-        if self._is_lost or self._is_quarantined:
+        if not self._is_ours:
             raise ClaimLost
         is_left = self._undo_what_is_left()
         self._refuse_to_repeat()
-        if self.undecided is not None:
-            log.error("effect_undecided: %s of %s has no answer yet, so the view's is not kept", self.undecided, known)
+        if self.journal.undecided is not None:
+            log.error(
+                "effect_undecided: %s of %s has no answer yet, so the view's is not kept", self.journal.undecided, known
+            )
             self.release()
             raise OutcomeUnknown(retry_after=1)
-        if self._failed is not None and self.done is not None:
-            self._refuse_to_keep(*self._failed, self.done, answer.status)
-        if self.went_on():
+        if self.journal.failed is not None and self.journal.done is not None:
+            self._refuse_to_keep(*self.journal.failed, self.journal.done, answer.status)
+        if (missed := self.journal.next_recorded) is not None:
             try:
-                self._stop(f"{self._recorded[len(self._names)].name!r} was recorded, and not come by")
+                self._stop(f"{missed.name!r} was recorded by an earlier attempt but not reached in this one")
             finally:
                 self.release()
         if is_left and is_success(answer.status):
             self._refuse_to_lose(LEFT.format(endpoint=request.endpoint, status=answer.status))
-        if self.misuse is not None and is_success(answer.status):
-            self._refuse_to_lose(MISUSED.format(endpoint=request.endpoint, status=answer.status, error=self.misuse))
+        if (misuse := self.journal.misuse) is not None and is_success(answer.status):
+            self._refuse_to_lose(MISUSED.format(endpoint=request.endpoint, status=answer.status, error=misuse))
         try:
             self._write_answered()
             state.store.complete(self.claim, answer, self.policy.retention)
@@ -289,7 +252,7 @@ class LeaseAttempt:
             # the name is told: a database's own words may quote the row.
             trouble = type(error).__name__
             log.error("outcome_unknown: the answer of %s could not be stored yet: %s", known, trouble)
-            state.housekeeper.finish_later(self.claim, answer, self.policy.retention, self.answered, late)
+            state.housekeeper.finish_later(self.claim, answer, self.policy.retention, self.journal.answered, late)
             if not isinstance(error, Exception):
                 raise
             raise OutcomeUnknown(retry_after=getattr(error, "retry_after", None)) from error
@@ -304,7 +267,7 @@ class LeaseAttempt:
 
         Without steps every attempt that follows a failure starts over; nothing else is promised there.
         """
-        if (self._has_steps or self.has_begun) and (where := self._committed_at()) is not None:
+        if (self.journal.has_steps or self.has_begun) and (where := self._committed_at()) is not None:
             self._give_to_person(COMMITTED_OUTSIDE.format(where=where))
 
     def _undo_what_is_left(self) -> bool:
@@ -343,7 +306,7 @@ class LeaseAttempt:
             raise
         except (StoreUnavailable, OutcomeUnknown) as trouble:
             self.leave_lease()
-            self.state.housekeeper.quarantine_later(self.claim, legible(reason), self.answered)
+            self.state.housekeeper.quarantine_later(self.claim, legible(reason), self.journal.answered)
             raise OutcomeUnknown(retry_after=trouble.retry_after) from trouble
 
     def release(self, *, commits: bool = False) -> None:  # what was committed stays in any case
@@ -353,16 +316,16 @@ class LeaseAttempt:
         would repeat a commit: the client is answered like any duplicate.
         """
         self._undo_what_is_left()
-        if not (self._is_lost or self._is_quarantined):
+        if self._is_ours:
             self._refuse_to_repeat()
         claim, known = self.claim, reference_of(self.claim.id)
         self.state.housekeeper.forget(claim)
         try:
-            if self._is_lost:
+            if self._standing is Standing.LOST:
                 raise ClaimLost
             with suppress(ClaimLost):  # a step that committed by itself has moved the record on, and the answer with it
                 self._write_answered()
-            if not self._leaves_lease:
+            if self._standing is Standing.HELD:
                 self.state.store.release(self.claim)
                 signals.tell(signals.released, reference=known)
         except ClaimLost:

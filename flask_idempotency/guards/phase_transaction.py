@@ -50,8 +50,8 @@ def run_phase(held: LeaseAttempt, made: Checkpoint, step: Callable[[], Any]) -> 
         try:
             with _opened(held, made) as work:
                 text = dump_result(step(), f"phase {made.name!r}")
-                if held.misuse is not None:
-                    raise held.misuse
+                if held.journal.misuse is not None:
+                    raise held.journal.misuse
                 work.commit(text)
         except (ThrownBack, ConnectionLost):
             if not tries_left:
@@ -78,7 +78,7 @@ def _opened(held: LeaseAttempt, made: Checkpoint) -> Iterator["PhaseTransaction"
             held.claim,
             made,
             idle=held.policy.lease,
-            answered=held.answered,
+            answered=held.journal.answered,
             ends_reading=session is not None,
         )
         work = held.work = PhaseTransaction(held, made, connection, session)
@@ -158,7 +158,7 @@ class PhaseTransaction(JoinedTransaction):
                 raise ThrownBack(retry_after=1)
         except OutcomeUnknown:
             self._held.leave_lease()  # it may still happen, and an effect's answer with it
-            self._held.answered = None
+            self._held.journal.drop_answer()
             raise
 
 

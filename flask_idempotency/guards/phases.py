@@ -58,8 +58,8 @@ def phase(
             run_phase,  # brings SQLAlchemy's ORM, which takes time and only db= needs
         )
 
-        with held.busy_with(f"phase {name!r}"):
-            made = run_phase(held, held.next_checkpoint(name, Kind.PHASE), lambda: step(*args, **kwargs))
+        with held.journal.busy_with(f"phase {name!r}"):
+            made = run_phase(held, held.journal.next_checkpoint(name, Kind.PHASE), lambda: step(*args, **kwargs))
             return cast(Result, made)
 
 
@@ -86,15 +86,15 @@ def effect(
         terms = effects.make_terms(policy, can_be_asked=query is not None, retention=retention, settles_in=settles_in)
         found = held.arrive_at(name, Kind.EFFECT)
         if found is not None and found.state is Progress.DONE:
-            held.done = name
+            held.journal.note_done(name)
             return cast(Result, load_result(found.result))
-        if found is not None and found.state is Progress.VOID and held.went_on():
+        if found is not None and found.state is Progress.VOID and held.journal.next_recorded is not None:
             raise NoEffect(load_result(found.result))  # the view made something of it then, and goes the same way now
-        with held.busy_with(f"effect {name!r}", recorded=NoEffect):
+        with held.journal.busy_with(f"effect {name!r}", recorded=NoEffect):
             _raise(_end_reading_sessions(held.state))
             if found is not None and found.state is Progress.SENT:
                 return cast(Result, _go_on(held, found, call, query, terms))
-            return cast(Result, _send(held, found or held.next_checkpoint(name, Kind.EFFECT), call, terms))
+            return cast(Result, _send(held, found or held.journal.next_checkpoint(name, Kind.EFFECT), call, terms))
 
 
 # -- an effect's way -------------------------------------------------------------------------------------------------
@@ -104,7 +104,7 @@ def _go_on(
     held: LeaseAttempt, sent: Checkpoint, call: Callable[[str], Any], query: Callable[[str], Any] | None, terms: Terms
 ) -> Any:
     """Go on with an effect that may have happened."""
-    held.undecided = sent.name
+    held.journal.note_sent(sent.name)
     course: Send | Ask | GiveUp | Wait = effects.resume(sent, terms)
     if isinstance(course, Ask):
         assert query is not None, "only who gave a way to ask is told to"
@@ -115,7 +115,7 @@ def _go_on(
             return _send(held, _void(held, sent, error.proof), call, terms)
         if known is not None:
             return _done(held, sent, known, terms)
-        _raise(held.mistake)
+        _raise(held.journal.mistake)
         course = effects.conclude_absent(sent, terms, known_for)
     match course:
         case GiveUp(reason):
@@ -130,7 +130,7 @@ def _go_on(
 def _send(held: LeaseAttempt, next_: Checkpoint, call: Callable[[str], Any], terms: Terms) -> Any:
     """Send an effect that certainly has not happened yet."""
     sent = held.write(replace(next_, state=Progress.SENT, result=None))
-    held.undecided = sent.name
+    held.journal.note_sent(sent.name)
     return _ask_for(held, sent, call, terms)
 
 
@@ -158,7 +158,7 @@ def _call(held: LeaseAttempt, sent: Checkpoint, call: Callable[[str], Any], trou
         try:
             return call(_key_of(held, sent))
         finally:
-            held.mistake = _end_reading_sessions(held.state)
+            held.journal.note_mistake(_end_reading_sessions(held.state))
     except NeedsPerson as error:
         raise held.quarantine(f"{sent.name}: {error.reason}") from error
     except NoEffect:
@@ -191,7 +191,7 @@ def _void(held: LeaseAttempt, sent: Checkpoint, proof: str) -> Checkpoint:
     """Write down that it did not happen, and how we know; the next sending is of a new generation."""
     proved = _storable(held, sent, proof)
     void = held.write(replace(sent, state=Progress.VOID, result=proved, generation=sent.generation + 1))
-    held.undecided = None
+    held.journal.note_void()
     held.state.sightings.forget(_key_of(held, sent))
     return void
 
@@ -204,9 +204,9 @@ def _done(held: LeaseAttempt, sent: Checkpoint, answer: Any, terms: Terms) -> An
         held.remember(done)
     else:
         held.write(done)
-    held.undecided, held.done = None, sent.name
+    held.journal.note_done(sent.name)
     held.state.sightings.forget(_key_of(held, sent))
-    _raise(held.mistake)
+    _raise(held.journal.mistake)
     return load_result(text)
 
 
@@ -223,7 +223,7 @@ def _storable(held: LeaseAttempt, sent: Checkpoint, result: Any) -> str:
 
 @contextmanager
 def _held(verb: str) -> Iterator[LeaseAttempt]:
-    """Give the current request's run, which must hold its claim by a lease; what is refused meanwhile is dressed."""
+    """Give the current request's run, which holds its claim by a lease; a refusal that passes gets its document."""
     found = exchange.peek(request.environ, current_state()) if has_request_context() else None
     held = None if found is None else found.attempt
     if found is None or not isinstance(held, LeaseAttempt):
@@ -240,7 +240,7 @@ def _held(verb: str) -> Iterator[LeaseAttempt]:
     except RequestRefused as refusal:
         raise _rendered(found, refusal) from refusal.__cause__
     except IdempotencyError as error:
-        held.misuse = held.misuse or error
+        held.journal.note_misuse(error)
         raise
 
 

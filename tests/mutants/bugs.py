@@ -36,7 +36,7 @@ class Nobody:
     """What stands in for a run that holds a claim: every phase and effect is its first."""
 
     def __init__(self) -> None:
-        self.state = current_state()
+        self.state, self.journal = current_state(), self
 
     def arrive_at(self, name: str, kind: Kind) -> None:
         """Know of nothing that was done before."""
@@ -191,7 +191,7 @@ def five_hundreds_stored(bed: Bed) -> None:
         return response.status_code >= 500 or is_kept(policy, response)
 
     def complete_in_doubt(held: LeaseAttempt, answer: Answer, late: Callable[[], None]) -> None:
-        held.undecided = None
+        held.journal.note_void()
         complete(held, answer, late)
 
     def note_refusals_too(found: exchange.Exchange, attempt: exchange.Attempt, response: Response) -> None:
