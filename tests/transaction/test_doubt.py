@@ -389,7 +389,7 @@ def test_a_commit_that_gave_up_waiting_for_its_standby_is_unknown_until_the_stan
 def test_a_retry_is_replayed_while_the_standby_lacks_a_commit_that_gave_up_waiting_for_it(
     mortal, mortal_books, ghost, monkeypatch
 ):
-    """PostgreSQL shows such a commit to every reader: decision 81 says why we do not hide it again."""
+    """PostgreSQL shows such a commit to every reader: decision 64 says why we do not hide it again."""
     with opened(mortal_books.url) as shop, opened(mortal_books.url) as other_worker:
         shop.order("warm")
         do_before_looking(shop, lambda: monkeypatch.setattr(pipeline, "ANSWER_TIMEOUT", 0.5), monkeypatch)
