@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from enum import Enum, auto
+from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
 from flask import request
@@ -72,7 +73,7 @@ class LeaseAttempt:
         self.work: JoinedTransaction | None = None  # the phase that is being carried out
         database = state.given_database
         self.outside = None if database is None else OutsideWork(database, state.store)
-        self.journal = Journal(lambda: state.store.checkpoints(claim.id) if self.has_begun else [])
+        self.journal = Journal(partial(state.store.checkpoints, claim.id) if self.has_begun else list)
         self._standing = Standing.HELD
 
     @property

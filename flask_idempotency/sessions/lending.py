@@ -17,6 +17,7 @@ from flask_idempotency.errors import IdempotencyError
 from flask_idempotency.http import exchange
 from flask_idempotency.sessions.current import CURRENT, nothing
 from flask_idempotency.sessions.outside_commits import watched
+from flask_idempotency.sessions.outside_work import RUNS
 from flask_idempotency.sessions.shared import SessionConnection, SharedTransaction
 
 OWN_LEVEL = (
@@ -106,7 +107,8 @@ def _lending(pool_class: type[Pool]) -> type[Pool]:
             return cast(PoolProxiedConnection, LentConnection(work))
         if work is None and _OPEN:
             _warn_of_thread(self)
-        return watched(pool_class.connect(self))
+        pooled = pool_class.connect(self)
+        return watched(pooled) if RUNS else pooled
 
     return type(pool_class.__name__, (pool_class,), {"connect": connect, _MARK: True})
 

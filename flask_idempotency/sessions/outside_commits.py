@@ -92,11 +92,17 @@ def watched(pooled: PoolProxiedConnection) -> PoolProxiedConnection:
     return pooled
 
 
-def watch(dialect: Dialect) -> None:
-    """Notice from now on what statements change on the engine that has this dialect.
+def watch(database: "Database") -> None:
+    """Notice from now on what statements change, on connections that sessions have already too.
 
-    Its methods are wrapped: listeners of an engine would make each of its connections a good deal slower.
+    Methods of the dialect are wrapped: listeners of an engine would make each of its connections a good deal slower.
     """
+    from flask_idempotency.sessions.joined import open_sessions  # which knows of us
+
+    for session in open_sessions(database):
+        for connection in connections_of(session):
+            watched(cast(PoolProxiedConnection, connection._dbapi_connection))
+    dialect = database.engine.dialect
     if dialect in _WATCHED:
         return
     _WATCHED.add(dialect)
@@ -120,7 +126,7 @@ def watch(dialect: Dialect) -> None:
 
 def look(database: "Database", outside: OutsideWork) -> None:
     """Find out whether a session's transaction was committed under it."""
-    from flask_idempotency.sessions.joined import open_sessions  # which knows of us
+    from flask_idempotency.sessions.joined import open_sessions  # as above
 
     for session in open_sessions(database):
         for connection in connections_of(session):

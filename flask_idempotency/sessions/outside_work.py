@@ -2,12 +2,17 @@
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
+from weakref import WeakSet
 
 from flask_idempotency.stores import Store, TransactionalStore
 
 if TYPE_CHECKING:
     from flask_idempotency.sessions.database import Database
     from flask_idempotency.sessions.outside_commits import Unsettled
+
+# The runs that have not ended; weakly, for one may be stopped. Where there is none, as in most apps most of the
+# time, the pool gives out its connections as they are.
+RUNS: "WeakSet[OutsideWork]" = WeakSet()
 
 
 class OutsideWork:
@@ -40,7 +45,8 @@ class OutsideWork:
         """Hear of what is committed from now on."""
         from flask_idempotency.sessions.outside_commits import watch  # brings SQLAlchemy, which only db= needs
 
-        watch(self._database.engine.dialect)
+        RUNS.add(self)
+        watch(self._database)
 
     def end(self) -> None:
         """Know that what is committed from here on is not the view's."""
@@ -74,4 +80,5 @@ class OutsideWork:
         """
         from flask_idempotency.sessions.outside_commits import undo  # as above
 
+        RUNS.discard(self)  # it is how every run ends
         return undo(self._database, self)
