@@ -137,6 +137,7 @@ def _open(state: State, asked: Request, options: Options, *, at_decorator: bool 
         return None
     if exchange.peek(asked.environ) is not None:
         raise IdempotencyError(NESTED)
+    exchange.note_opening(asked.environ, policy.guard)
     known: Reference | None = None
     reading: Reading | None = None
     course: Attempt | Replay | Refuse

@@ -1,12 +1,16 @@
 """One signal for every outcome, sent by the app with the record's reference: never a key, never a body.
 
-A receiver cannot change what happens to the request: whatever it raises is logged and goes no further.
+All but ``reaped`` also say under which guard, at which endpoint and how many seconds after the request was opened; None
+where it has ended long since. A receiver cannot change what happens to the request: whatever it raises is logged and
+goes no further.
 """
 
 import logging
 
 from blinker import NamedSignal, Namespace
-from flask import current_app
+from flask import current_app, has_request_context, request
+
+from flask_idempotency.http import exchange
 
 log = logging.getLogger("flask_idempotency")
 _namespace = Namespace()
@@ -35,7 +39,8 @@ def tell(signal: NamedSignal, app: object = None, **facts: object) -> None:
         return
     try:
         sender = app or current_app._get_current_object()  # type: ignore[attr-defined]  # the documented way
-        signal.send(sender, **facts)  # type: ignore[arg-type]  # blinker reads one name of its own among ours
+        told = facts if signal is reaped else {**_circumstances(), **facts}
+        signal.send(sender, **told)  # type: ignore[arg-type]  # blinker reads one name of its own among ours
     except Exception:
         log.exception("a receiver of the signal %s failed", signal.name)
 
@@ -44,3 +49,11 @@ def tell_of_quarantine(reference: str, reason: str | None, app: object = None) -
     """Log that a record was left to a person, and send the signal: once, when it happens."""
     log.critical("quarantined: %s: %s", reference, reason)
     tell(quarantined, app, reference=reference)
+
+
+def _circumstances() -> dict[str, object]:
+    """Say under which guard, where and after how many seconds something happens to the current request."""
+    if not has_request_context():
+        return {"guard": None, "endpoint": None, "seconds": None}
+    guard, seconds = exchange.opening_in(request.environ)
+    return {"guard": guard, "endpoint": request.endpoint, "seconds": seconds}

@@ -6,6 +6,7 @@ Not in ``flask.g``: that leaks from one request to the next inside an outer app 
 from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass, field
 from threading import get_ident
+from time import monotonic
 from typing import Any, Protocol, cast
 
 from flask import Response
@@ -18,10 +19,12 @@ from flask_idempotency.core.snapshot import Answer
 from flask_idempotency.errors import RequestRefused
 from flask_idempotency.http.reading import Reading
 from flask_idempotency.policy import Policy
+from flask_idempotency.settings import Guard
 
 _SLOT = "flask_idempotency.exchange"
 _BY_HAND = "flask_idempotency.by_hand"  # the thread that has pushed the context, if it was not wsgi_app
 _REFERENCE = "flask_idempotency.reference"  # stays when the slot is emptied, for hooks and logs that come later
+_OPENED = "flask_idempotency.opened"  # likewise, for signals: by which guard, and when
 
 
 class Restored:
@@ -154,6 +157,17 @@ def prepare_by_hand(environ: Environ) -> None:
 def is_by_hand(environ: Environ) -> bool:
     """Say whether this thread has pushed the request's context by hand. A copy may be used in another one."""
     return _BY_HAND in environ and environ[_BY_HAND] == get_ident()
+
+
+def note_opening(environ: Environ, guard: Guard) -> None:
+    """Remember which guard a request is opened under, and when."""
+    environ[_OPENED] = guard, monotonic()
+
+
+def opening_in(environ: Environ) -> tuple[Guard, float] | tuple[None, None]:
+    """Give the guard of a request, and how many seconds ago it was opened, settled or not."""
+    guard, began = environ.get(_OPENED, (None, 0.0))
+    return (None, None) if guard is None else (guard, monotonic() - began)
 
 
 def put(environ: Environ, exchange: Exchange) -> None:

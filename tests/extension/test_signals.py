@@ -14,16 +14,20 @@ from tests.apps.shop import REFERENCE, REPLAYED
 NAMES = ["claimed", "replayed", "refused", "completed", "released", "taken_over", "claim_lost", "quarantined", "reaped"]
 
 
+CIRCUMSTANCES = ("guard", "endpoint", "seconds")
+
+
 @pytest.fixture
 def told(shop):
-    """What the shop's signals have told, in order: name and facts."""
+    """What the shop's signals have told, in order: name and facts. What all of them tell has tests of its own."""
     heard = []
     with ExitStack() as stack:
         for name in NAMES:
 
             def listen(app, name=name, **facts):
                 assert app is shop.app
-                heard.append((name, facts))
+                assert (name == "reaped") == facts.keys().isdisjoint(CIRCUMSTANCES)
+                heard.append((name, {each: fact for each, fact in facts.items() if each not in CIRCUMSTANCES}))
 
             stack.enter_context(getattr(signals, name).connected_to(listen))
         yield heard
@@ -206,3 +210,51 @@ def test_a_stopped_worker_is_not_held_up_by_a_receiver(shop):
         shop.send()
 
     assert shop.records()[0].condition.token is None
+
+
+# -- what all of them tell ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def circumstances(shop):
+    """Guard, endpoint and seconds of what the shop's signals have told, by their name."""
+    heard = {}
+    with ExitStack() as stack:
+        for name in NAMES:
+
+            def listen(app, name=name, **facts):
+                heard[name] = tuple(facts.get(each) for each in CIRCUMSTANCES)
+
+            stack.enter_context(getattr(signals, name).connected_to(listen))
+        yield heard
+
+
+@pytest.mark.parametrize("path", ["/orders", "/plain"])
+def test_every_outcome_of_a_request_tells_its_guard_its_endpoint_and_its_seconds(shop, circumstances, path):
+    shop.send(path)
+    shop.send(path)
+    shop.send(path, json={"another": "body"})
+    shop.answer = lambda: abort(503)
+    shop.send(path, key="transient")
+
+    assert set(circumstances) == {"claimed", "completed", "replayed", "refused", "released"}
+    (endpoint,) = {endpoint for _, endpoint, _ in circumstances.values()}
+    assert shop.app.url_map.bind("").match(path, "POST")[0] == endpoint
+    assert {guard for guard, _, _ in circumstances.values()} == {"lease"}
+    assert all(0 <= seconds < 60 for _, _, seconds in circumstances.values())
+
+
+def test_a_refusal_before_the_key_is_read_tells_them_too(shop, circumstances):
+    shop.send(key="a,b")
+
+    guard, endpoint, seconds = circumstances["refused"]
+    assert (guard, endpoint is not None, seconds >= 0) == ("lease", True, True)
+
+
+def test_seconds_count_from_the_opening_of_the_request(shop, circumstances, monkeypatch):
+    clock = iter(range(100, 1000, 7))
+    monkeypatch.setattr("flask_idempotency.http.exchange.monotonic", lambda: next(clock))
+
+    shop.send()
+
+    assert (circumstances["claimed"][2], circumstances["completed"][2]) == (7, 14)

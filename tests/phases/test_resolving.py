@@ -100,7 +100,7 @@ def test_a_quarantine_is_told_once_when_it_happens_and_logged_as_critical(letter
     ):
         answer, *_ = [letters.desk.send() for _ in range(3)]
 
-    assert told == [{"reference": answer.headers["Idempotency-Reference"]}]
+    assert [facts["reference"] for facts in told] == [answer.headers["Idempotency-Reference"]]
     assert len([line for line in caplog.messages if line.startswith("quarantined: ")]) == 1
 
 
