@@ -1,0 +1,96 @@
+"""The body of a request, read whole before anything parses it, and put back for the view."""
+
+from collections.abc import Iterator
+from io import BytesIO
+from typing import IO
+
+from flask import Request
+from werkzeug.exceptions import BadRequest
+
+from flask_idempotency.errors import BodyTooLarge
+
+URLENCODED, MULTIPART = FORMS = "application/x-www-form-urlencoded", "multipart/form-data"
+CHUNK = 64 * 1024  # bytes read at a time
+
+
+def read_body(request: Request, limit: int) -> bytes | None:
+    """Read the whole body, at most *limit* bytes, and put it back for the view; None: a hook has parsed it before.
+
+    A body shorter than announced is no request: its client left while sending, and the retry must not meet a 422.
+    """
+    announced, used = request.content_length, _is_used(request)
+    if announced is not None and announced > limit:
+        raise BodyTooLarge
+    if cached_body(request) is None:
+        if announced is None:
+            body = b"".join(chunks_of(request.stream, limit + 1))
+            if len(body) > limit:
+                raise BodyTooLarge
+            put_back(request, BytesIO(body))
+        elif _is_untouched(request) and announced <= (request.max_content_length or limit):
+            body = b"".join(chunks_of(request.environ["wsgi.input"], announced))
+            if len(body) != announced:
+                raise not_whole()
+            put_back(request, BytesIO(body))
+            return body
+    try:
+        body = request.get_data(cache=True, parse_form_data=False)
+    except OSError:
+        raise not_whole() from None
+    if len(body) > limit:
+        raise BodyTooLarge
+    if not body and is_form_parsed(request):
+        return None
+    if used if announced is None else announced != len(body):
+        raise not_whole()
+    put_back(request, BytesIO(body))
+    return body
+
+
+def _is_used(request: Request) -> bool:
+    """Say whether somebody may have read a body of unknown length, in part or whole, and kept nothing of it."""
+    if "stream" not in vars(request) or cached_body(request) is not None:
+        return False
+    if "form" in vars(request) and request.mimetype not in FORMS:
+        return False  # who looked for a form let this body pass
+    # In HTTP/1 a request with neither this header nor a length has no body that could have been used.
+    environ = request.environ
+    return "HTTP_TRANSFER_ENCODING" in environ or not environ.get("SERVER_PROTOCOL", "").startswith("HTTP/1")
+
+
+def _is_untouched(request: Request) -> bool:
+    """Say whether nobody has asked Werkzeug for the body yet; then the server's own stream gives it faster."""
+    return not vars(request).keys() & {"stream", "form"}
+
+
+def not_whole() -> BadRequest:
+    """Make the refusal of a body that cannot be compared."""
+    return BadRequest("The request's body did not arrive whole, or was used up before it could be compared.")
+
+
+def cached_body(request: Request) -> bytes | None:
+    """Give the body if somebody read it with get_data() or get_json() before: Werkzeug keeps it for the next reader."""
+    body: bytes | None = getattr(request, "_cached_data", None)
+    return body
+
+
+def chunks_of(stream: IO[bytes], most: int) -> Iterator[bytes]:
+    """Read at most so many bytes, a piece at a time."""
+    try:
+        while most > 0 and (chunk := stream.read(min(most, CHUNK))):
+            most -= len(chunk)
+            yield chunk
+    except OSError:  # a connection that broke, or a chunk that was none
+        raise not_whole() from None
+
+
+def put_back(request: Request, stream: IO[bytes]) -> None:
+    """Let the next reader of the request's stream begin at its beginning."""
+    request.environ["wsgi.input"] = stream
+    request.environ["wsgi.input_terminated"] = True  # this one ends by itself, and needs no counting
+    vars(request).pop("stream", None)
+
+
+def is_form_parsed(request: Request) -> bool:
+    """Say whether a hook has parsed a form that had something in it."""
+    return "form" in vars(request) and bool(request.form or request.files)

@@ -1,0 +1,102 @@
+"""What a form holds, part by part: taken from its bytes, or from what a hook has parsed before."""
+
+import sys
+from hashlib import sha256
+from io import BytesIO
+from typing import IO
+from urllib.parse import unquote_to_bytes
+
+from flask import Request
+from werkzeug.exceptions import BadRequest, RequestEntityTooLarge
+from werkzeug.sansio.multipart import Data, Epilogue, Field, File, MultipartDecoder, NeedData
+
+from flask_idempotency.core.canonical import Part
+from flask_idempotency.core.fingerprint import Form, Multipart
+from flask_idempotency.core.key import FORM_FIELD
+from flask_idempotency.http.body import FORMS, URLENCODED, chunks_of, not_whole, put_back
+from flask_idempotency.http.resuming import PARSED, form_again
+
+
+def put_form_back(request: Request, limit: int) -> None:
+    """Make a body of what a hook left, for whoever stores the request."""
+    if request.mimetype not in FORMS:  # by a parser of the app's own
+        raise BadRequest("The body was parsed before it could be stored, and a body of its type cannot be made again.")
+    try:
+        put_back(request, BytesIO(form_again(request, limit)))
+    except ValueError:  # a file was closed
+        raise not_whole() from None
+    request.environ[PARSED] = True
+
+
+def multipart_of(request: Request, body: bytes) -> Multipart | None:
+    """Give what is compared of a multipart form; None if it cannot be taken apart."""
+    parts = tuple(part for part, _ in parts_of(request, body) or ())
+    return Multipart(parts) if parts else None
+
+
+def parts_of(request: Request, body: bytes) -> list[tuple[Part, bytes]] | None:
+    """Take a multipart form apart; None, if Werkzeug would find nothing in it either: then its bytes are compared."""
+    boundary = request.mimetype_params.get("boundary", "")
+    if not boundary or not boundary.isascii():
+        return None
+    decoder = MultipartDecoder(boundary.encode(), max_parts=request.max_form_parts)
+    decoder.receive_data(body)
+    decoder.receive_data(None)
+    parts: list[tuple[Part, bytes]] = []
+    try:
+        while not isinstance(event := decoder.next_event(), Epilogue | NeedData):
+            if isinstance(event, Field | File):
+                head, chunks = event, []
+            elif isinstance(event, Data):
+                chunks.append(event.data)
+                if not event.more_data:
+                    value = b"".join(chunks)
+                    filename = head.filename if isinstance(head, File) else None
+                    type_ = head.headers.get("Content-Type", "")
+                    parts.append((Part(head.name, filename, type_, sha256(value).digest()), value))
+    except (ValueError, AttributeError, RequestEntityTooLarge):
+        return None
+    is_whole = isinstance(event, Epilogue) and all(
+        isinstance(part.name, str) for part, _ in parts
+    )  # a name may be missing
+    return parts if is_whole else None
+
+
+def parsed_form(request: Request) -> Form | Multipart:
+    """Take what a hook left: the parsed form. Refuse what it may have blurred."""
+    fields = [(name, value) for name, value in request.form.items(multi=True) if name != FORM_FIELD]
+    if request.mimetype == URLENCODED:
+        if any(_may_be_escapes(text) for field in fields for text in field):
+            raise BadRequest("The form may not be UTF-8 and was read before it could be compared.")
+        return Form(tuple((name.encode(), value.encode()) for name, value in fields))
+    if any(name is None for name, _ in fields):
+        raise BadRequest("A part of the form has no name.")
+    if any("\ufffd" in text for field in fields for text in field):  # what Werkzeug leaves where bytes were no text
+        raise BadRequest("The form may not be UTF-8 and was read before it could be compared.")
+    parts = [Part(name, None, "", sha256(value.encode()).digest()) for name, value in fields]
+    for name, file in request.files.items(multi=True):
+        parts.append(Part(name, file.filename, file.content_type or "", _digest(file.stream)))
+    return Multipart(tuple(parts))
+
+
+def _may_be_escapes(text: str) -> bool:
+    """Say whether Werkzeug may have made this text of bytes that were none: it writes such a byte as ``%FF``."""
+    try:
+        unquote_to_bytes(text).decode()
+    except UnicodeDecodeError:
+        return True
+    return False
+
+
+def _digest(file: IO[bytes]) -> bytes:
+    """Digest a file from its beginning, wherever a hook has left off, and leave it there."""
+    try:
+        place = file.tell()
+        file.seek(0)
+        digest = sha256()
+        for chunk in chunks_of(file, sys.maxsize):
+            digest.update(chunk)
+        file.seek(place)
+    except ValueError:  # it was closed
+        raise not_whole() from None
+    return digest.digest()
