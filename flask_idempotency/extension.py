@@ -86,7 +86,7 @@ class Idempotency:
         follow(app, state)  # refused by an app that has served a request; nothing from here on is
         if state.given_database is not None:
             # Not at the top of the module: they bring SQLAlchemy's ORM, which takes long to load and only db= needs.
-            from flask_idempotency.guards import outgoing, phase_transaction, transaction  # noqa: F401  # as above
+            from flask_idempotency.guards import entering, outgoing, phase_transaction  # noqa: F401  # as above
             from flask_idempotency.sessions.joined import join
 
             with app.app_context():

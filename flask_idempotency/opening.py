@@ -183,7 +183,7 @@ def _choose_course(state: State, policy: Policy, reading: Reading) -> Attempt | 
 
             refuse_to_commit_beside(state.given_database)
         return claiming.choose_course(state, policy, reading)
-    from flask_idempotency.guards.transaction import (
+    from flask_idempotency.guards.entering import (
         choose_course,  # brings SQLAlchemy's ORM, which takes time; for db= only
     )
 

@@ -104,7 +104,9 @@ def mark_refusal(state: State, found: Exchange, refusal: RequestRefused, respons
     if found.reduced is refusal:
         state.dialect.lay_over(response, refusal)
     if isinstance(refusal, StoreUnavailable | OutcomeUnknown) and state.given_database is not None:
-        from flask_idempotency.sessions.joined import end_sessions  # brings SQLAlchemy's ORM, which only db= needs
+        from flask_idempotency.sessions.app_sessions import (
+            end_sessions,  # brings SQLAlchemy's ORM, which only db= needs
+        )
 
         end_sessions(state.given_database)
     return state.dialect.mark_refusal(response, refusal)

@@ -18,8 +18,7 @@ from sqlalchemy.pool import PoolProxiedConnection
 from flask_idempotency.core.checkpoint import Checkpoint, dump_result, load_result
 from flask_idempotency.errors import IdempotencyError, OutcomeUnknown, StoreUnavailable
 from flask_idempotency.guards.lease import LeaseAttempt
-from flask_idempotency.sessions.joined import (
-    JoinedTransaction,
+from flask_idempotency.sessions.app_sessions import (
     end_reading,
     expire,
     give_back,
@@ -28,6 +27,7 @@ from flask_idempotency.sessions.joined import (
     open_sessions,
     take_connection,
 )
+from flask_idempotency.sessions.joined import JoinedTransaction
 from flask_idempotency.sessions.outside_commits import forget
 from flask_idempotency.state import State
 from flask_idempotency.stores import TransactionalStore

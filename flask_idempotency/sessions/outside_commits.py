@@ -97,7 +97,7 @@ def watch(database: "Database") -> None:
 
     Methods of the dialect are wrapped: listeners of an engine would make each of its connections a good deal slower.
     """
-    from flask_idempotency.sessions.joined import open_sessions  # which knows of us
+    from flask_idempotency.sessions.app_sessions import open_sessions  # which knows of us
 
     for session in open_sessions(database):
         for connection in connections_of(session):
@@ -126,7 +126,7 @@ def watch(database: "Database") -> None:
 
 def look(database: "Database", outside: OutsideWork) -> None:
     """Find out whether a session's transaction was committed under it."""
-    from flask_idempotency.sessions.joined import open_sessions  # as above
+    from flask_idempotency.sessions.app_sessions import open_sessions  # as above
 
     for session in open_sessions(database):
         for connection in connections_of(session):
@@ -135,7 +135,7 @@ def look(database: "Database", outside: OutsideWork) -> None:
 
 def find_unsettled(database: "Database", outside: OutsideWork) -> list[Unsettled]:
     """Give what sessions have written and not committed."""
-    from flask_idempotency.sessions.joined import open_sessions  # as above
+    from flask_idempotency.sessions.app_sessions import open_sessions  # as above
 
     connections = (each for session in open_sessions(database) for each in connections_of(session))
     pooled = [each._dbapi_connection for each in connections if _unsettled_on(each._dbapi_connection)]
@@ -144,7 +144,7 @@ def find_unsettled(database: "Database", outside: OutsideWork) -> list[Unsettled
 
 def undo(database: "Database", outside: OutsideWork) -> bool:
     """Roll back what sessions have left uncommitted; say whether they had written something."""
-    from flask_idempotency.sessions.joined import open_sessions  # as above
+    from flask_idempotency.sessions.app_sessions import open_sessions  # as above
 
     written = [_undo(session, outside) for session in open_sessions(database)]
     return any(written)

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import create_engine
 from sqlalchemy.pool import QueuePool
 
-from flask_idempotency.sessions.joined import give_back
+from flask_idempotency.sessions.app_sessions import give_back
 
 REPLAYED = "Idempotent-Replayed"
 ONE_CONNECTION = {"pool_size": 1, "max_overflow": 0, "pool_timeout": 1}

@@ -1,0 +1,128 @@
+"""Asks for the claim of a request under the transaction guard, on the connection that its view will use."""
+
+import logging
+from datetime import timedelta
+from typing import cast
+
+from sqlalchemy import Connection
+from sqlalchemy.orm import Session
+
+from flask_idempotency.core.decision import Refuse, Replay, Run, decide, is_in_flight
+from flask_idempotency.core.record import Asked, Busy, Claim, Settled
+from flask_idempotency.errors import (
+    ConfigError,
+    IdempotencyError,
+)
+from flask_idempotency.guards.transaction import TransactionAttempt
+from flask_idempotency.http.reading import Reading
+from flask_idempotency.policy import Policy
+from flask_idempotency.sessions.app_sessions import (
+    give_back,
+    has_written_here,
+    open_sessions,
+    take_connection,
+)
+from flask_idempotency.sessions.borrowing import BorrowedConnection, outer_connection, settle_sessions
+from flask_idempotency.sessions.shared import is_in_autocommit
+from flask_idempotency.state import State
+from flask_idempotency.stores import TransactionalStore
+from flask_idempotency.stores.database import ConnectionLost, first_line
+
+AUTOCOMMIT = (
+    "The app's connection is in AUTOCOMMIT mode, where every statement is committed before the answer is stored; drop"
+    " that isolation_level, or use guard='lease'."
+)
+WRITTEN_BEFORE = (
+    "Two sessions were in use when @idempotent claimed this request, and the second had written something; a request"
+    " has one transaction here, so commit or close that session before, or open it in the view."
+)
+
+log = logging.getLogger("flask_idempotency")
+
+
+def choose_course(state: State, policy: Policy, reading: Reading) -> TransactionAttempt | Replay | Refuse:
+    """Ask for the claim on the connection that the view will use. Raises StoreUnavailable if nobody can be asked."""
+    store = cast(TransactionalStore, state.ready_store())
+    outer = outer_connection(state.database)
+    known = store.recall(reading.asked.id) if outer is None else None  # nobody else can see what is in that transaction
+    if known is not None:
+        return _course(Settled(known), reading)
+    sessions = open_sessions(state.database)
+    session = sessions[0] if sessions else None
+    if session is not None and session.in_nested_transaction():
+        raise IdempotencyError(
+            "db.session has a savepoint open, which would end inside of the request's transaction; put @idempotent"
+            " above whatever calls begin_nested()."
+        )
+    if outer is not None:
+        settle_sessions(state.database)
+        found = _enter(state, policy, reading.asked, None, timedelta(0), outer)
+        return found if isinstance(found, TransactionAttempt) else _course(found, reading)
+    if any(has_written_here(state.database, store, other) for other in sessions[1:]):
+        raise IdempotencyError(WRITTEN_BEFORE)
+    found = _ask(state, policy, reading.asked, session)
+    if isinstance(found, Busy) and policy.in_flight == "wait" and is_in_flight(course := _course(found, reading)):
+        with state.wait_limit.place(state.database.engine) as has_place:
+            if not has_place:
+                return course
+            found = _ask(state, policy, reading.asked, session, patience=state.settings.wait)
+    return found if isinstance(found, TransactionAttempt) else _course(found, reading)
+
+
+def _course(found: Busy | Settled, reading: Reading) -> Replay | Refuse:
+    """Decide by the rules of the record that was found, so that an upgrade refuses nobody."""
+    asked = reading.asked if found.fingerprint is None else reading.by_rules_of(found.fingerprint)
+    course = decide(found, asked.fingerprint)
+    assert not isinstance(course, Run), "only a claim is run"
+    return course
+
+
+def _ask(
+    state: State, policy: Policy, asked: Asked, session: Session | None, patience: timedelta = timedelta(0)
+) -> TransactionAttempt | Busy | Settled:
+    """Ask for the claim, once more if the pooled connection turns out to be dead."""
+    try:
+        return _enter(state, policy, asked, session, patience)
+    except ConnectionLost:
+        if session is not None:  # what was done on it before us is lost too
+            raise
+        state.database.engine.dispose()  # the others of its age are gone too
+        return _enter(state, policy, asked, session, patience)
+
+
+def _enter(
+    state: State,
+    policy: Policy,
+    asked: Asked,
+    session: Session | None,
+    patience: timedelta,
+    outer: Connection | None = None,
+) -> TransactionAttempt | Busy | Settled:
+    """Take the claim on the connection that the app's session has, or on one that it will be given.
+
+    With *outer*, in the transaction of that connection, which is a test's.
+    """
+    store, within = cast(TransactionalStore, state.store), outer is not None
+    borrowed = None if outer is None else BorrowedConnection(outer, store)
+    connection, pooled = take_connection(state.database, session, borrowed)
+    try:
+        if is_in_autocommit(connection):
+            raise ConfigError(AUTOCOMMIT)
+        found = store.enter(pooled.driver_connection, asked, patience=patience, idle=policy.lease, within=within)
+        if isinstance(found, Claim):
+            return TransactionAttempt(state, policy, asked, found, connection, pooled, session)
+        if session is not None:
+            store.leave(pooled.driver_connection)
+    except ConnectionLost as error:
+        log.warning("store_unavailable: the app's connection was dead: %s", first_line(error.__cause__ or error))
+        pooled.invalidate()
+        raise
+    except Exception:
+        give_back(pooled) if session is None else session.rollback()
+        raise
+    except BaseException:
+        pooled.invalidate()  # stopped in the middle of something: nobody can go on from there
+        raise
+    if session is None:
+        give_back(pooled)
+    return found
