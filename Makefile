@@ -28,12 +28,13 @@ test: $(READY) ## run the tests, on real databases too; every promise is covered
 soak: $(READY) ## run the rest: every planted bug, the other database, long searches; TEST_LONG=1 tries every line and cut
 	$(BIN)/python -m pytest -n 2 --dist loadfile --tier soak $(ARGS)
 
-lint: $(READY) ## check style, spelling, types and import contracts; show the ten longest modules
+lint: $(READY) ## check style, spelling, types and import contracts; show the layers and the longest modules
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/codespell
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo --no-cache
+	@$(BIN)/python -c "import tomllib; rules = tomllib.load(open('pyproject.toml', 'rb'))['tool']['importlinter']['contracts']; print('Layers of the package:', len(rules[0]['layers']))"
 	@echo "The ten longest modules:"
 	@find flask_idempotency -name '*.py' -exec wc -l {} + | grep -v ' total$$' | sort -rn | head -n 10
 
