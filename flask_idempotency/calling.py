@@ -1,6 +1,6 @@
 """Asking the app who is calling, and what to say where it is asked too early to know."""
 
-from flask import Request
+from flask import Request, current_app, request
 from werkzeug.exceptions import HTTPException
 
 from flask_idempotency.errors import IdempotencyError, ScopeUnknown
@@ -16,7 +16,10 @@ AT_THE_DECORATOR = (
     " for %r. It is called where @idempotent stands: if it needs a decorator of the view, put @idempotent below that"
     " decorator."
 )
-NOT_YET = "The server could not identify the caller when it checked the key; its log says why."
+NOT_YET = (
+    "The server could not identify the caller. If you are signed in, its log says why; otherwise sign in, and send the"
+    " request again."
+)
 
 
 def caller_of(asked: Request, state: State, policy: Policy) -> object:
@@ -30,13 +33,19 @@ def caller_of(asked: Request, state: State, policy: Policy) -> object:
     except HTTPException:
         raise
     except Exception as error:
-        if type(error).__module__ != "builtins":  # one of its own is how an app, or its extension, refuses
+        if _has_handler(error):  # this is how an app, or its extension, refuses
             raise
         raise IdempotencyError(f"The scope function raised {type(error).__name__}{_advice(asked, state)}") from error
     if found in (None, "") and asked.endpoint is not None and state.has_decorators_inside(asked.endpoint, asked.method):
         state.warn_once("%s", f"The scope function returned no caller{_advice(asked, state)}")
         raise ScopeUnknown(NOT_YET)
     return found
+
+
+def _has_handler(error: Exception) -> bool:
+    """Say whether the app has a handler for this kind of error; one for every exception does not count."""
+    known = (current_app.error_handler_spec[name][None] for name in (*request.blueprints, None))
+    return any(kind in handlers for handlers in known for kind in type(error).__mro__[: -len(Exception.__mro__)])
 
 
 def _advice(asked: Request, state: State) -> str:

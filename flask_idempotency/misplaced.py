@@ -68,20 +68,37 @@ def find_misplaced(app: Flask, state: State) -> Mistakes:
 def _above_routes(app: Flask, state: State) -> Mistakes:
     """Find routes below their ``@idempotent``: what was registered is the view as it was before."""
     views = {endpoint: list(layers_of(view)) for endpoint, view in app.view_functions.items()}
-    marked = (layers for layers in views.values() if any(hasattr(each, MARK) for each in layers))
-    protected = {id(each) for layers in marked for each in layers}
+    marks = {name: [getattr(each, MARK) for each in layers if hasattr(each, MARK)] for name, layers in views.items()}
+    protected = {id(each): name for name, layers in views.items() if marks[name] for each in layers}
 
-    def is_lost(view: Any) -> bool:
-        return is_decorated(view) and id(view) not in protected and what_is_named_like(view) is not view
+    def find(endpoint: str) -> Mistake | None:
+        lost = [each for each in views[endpoint] if is_decorated(each) and what_is_named_like(each) is not each]
+        others = [protected.get(id(each)) for each in lost]
+        if None in others:
+            return _above(endpoint)
+        requires = (name for name in others if any(getattr(mark, "required", False) for mark in marks[str(name)]))
+        other = next(requires, None)
+        return None if other is None else _beside(endpoint, other)
 
-    return {
-        (endpoint, method): Mistake(
-            f"@idempotent stands above the route of {endpoint!r}, which calls the view without it: move @idempotent"
-            " below the decorator that makes the route."
-        )
-        for endpoint, method in _served(app)
-        if state.options_of(endpoint, method) is None and any(map(is_lost, views[endpoint]))
-    }
+    undecorated = [place for place in _served(app) if state.options_of(*place) is None]
+    found = ((place, find(place[0])) for place in undecorated)
+    return {place: mistake for place, mistake in found if mistake is not None}
+
+
+def _above(endpoint: str) -> Mistake:
+    return Mistake(
+        f"@idempotent stands above the route of {endpoint!r}, which calls the view without it: move @idempotent below"
+        " the decorator that makes the route."
+    )
+
+
+def _beside(endpoint: str, other: str) -> Mistake:
+    """Name a route that may be meant to call the view as it is."""
+    return Mistake(
+        f"{endpoint!r} calls the view of {other!r} without its @idempotent: move @idempotent below the decorators that"
+        " make both routes, or give this one a function of its own.",
+        is_refused=False,
+    )
 
 
 def _on_other_methods(app: Flask, state: State) -> Mistakes:
@@ -101,12 +118,14 @@ def _on_other_methods(app: Flask, state: State) -> Mistakes:
             mistakes |= {place: Mistake(f"The decorator of {place[0]!r}: {error}") for place in places}
             continue
         if policy.required:
-            has_effect = bool(policy.methods & everywhere[options])
-            mistakes |= _on_one_view(policy, places, options.methods is not None, has_effect)
+            elsewhere = policy.methods & everywhere[options]
+            mistakes |= _on_one_view(policy, places, options.methods is not None, elsewhere)
     return mistakes
 
 
-def _on_one_view(policy: Policy, places: list[tuple[str, str]], names_methods: bool, has_effect: bool) -> Mistakes:
+def _on_one_view(
+    policy: Policy, places: list[tuple[str, str]], names_methods: bool, elsewhere: Collection[str]
+) -> Mistakes:
     """Find the methods of a view that would run without a key, though its policy requires one.
 
     Reading needs none, and a decorator that several views share, as a base class does, may have its effect on another.
@@ -117,24 +136,28 @@ def _on_one_view(policy: Policy, places: list[tuple[str, str]], names_methods: b
     covered = policy.methods & methods
     if covered:
         left = set() if names_methods else methods - covered - SAFE_METHODS
-        return {(endpoint, each): _without_key(endpoint, each, covered) for endpoint, each in places if each in left}
-    if has_effect and methods <= SAFE_METHODS:
+        return {(endpoint, each): _without_key(endpoint, left, covered) for endpoint, each in places if each in left}
+    if elsewhere and methods <= SAFE_METHODS:
         return {}
-    return {(endpoint, each): _without_effect(endpoint, methods) for endpoint, each in places}
+    return {(endpoint, each): _without_effect(endpoint, methods, elsewhere) for endpoint, each in places}
 
 
-def _without_key(endpoint: str, method: str, covered: Collection[str]) -> Mistake:
+def _without_key(endpoint: str, left: Collection[str], covered: Collection[str]) -> Mistake:
+    names = " and ".join(sorted(left))
+    runs, needs = ("runs", "needs") if len(left) == 1 else ("run", "need")
     return Mistake(
-        f"{method} of {endpoint!r} runs without a key, though its @idempotent requires one: add"
-        f" methods={_set_of([*covered, method])} to the decorator, or methods={_set_of(covered)} if {method} needs no"
+        f"{names} of {endpoint!r} {runs} without a key, though its @idempotent requires one: add"
+        f" methods={_set_of([*covered, *left])} to the decorator, or methods={_set_of(covered)} if {names} {needs} no"
         " key.",
         is_refused=False,
     )
 
 
-def _without_effect(endpoint: str, methods: Collection[str]) -> Mistake:
+def _without_effect(endpoint: str, methods: Collection[str], elsewhere: Collection[str]) -> Mistake:
+    """Say which methods to name: also those that the decorator covers on other views, which would lose it."""
     missing = set(methods) - SAFE_METHODS
-    advice = f"add methods={_set_of(missing)} to it, or remove it" if missing else "remove it: reading needs no key"
+    all_ = _set_of({*missing, *elsewhere})
+    advice = f"add methods={all_} to it, or remove it" if missing else "remove it, because reading needs no key"
     return Mistake(
         f"@idempotent requires a key, but has no effect on {endpoint!r}, which serves only"
         f" {' and '.join(sorted(methods))}: {advice}."

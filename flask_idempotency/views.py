@@ -184,10 +184,8 @@ def _is_object(view: Any) -> bool:
 
 
 def note_decorated(view: Any) -> None:
-    """Remember that a function was decorated, and what it says it wraps: a route should lead to what came of it."""
-    while isinstance(view, FunctionType) and view not in _decorated:
-        _decorated.add(view)
-        view = getattr(view, "__wrapped__", None)
+    """Remember that a function was decorated, and what it wraps: a route should lead to what came of it."""
+    _decorated.update(each for each in layers_of(view) if isinstance(each, FunctionType))
 
 
 def is_decorated(view: Any) -> bool:

@@ -132,7 +132,7 @@ def test_a_required_key_on_a_view_that_only_reads_is_refused():
     app = make_app()
     app.add_url_rule("/orders", "list", idempotent(required=True)(lambda: "ok"))
 
-    with pytest.raises(ConfigError, match="serves only GET: remove it: reading needs no key"):
+    with pytest.raises(ConfigError, match="serves only GET: remove it, because reading needs no key"):
         app.test_client().get("/orders")
 
 
@@ -450,3 +450,67 @@ def test_a_protected_view_may_be_registered_with_some_of_its_arguments_given():
 
     assert [answer.status_code for answer in answers] == [201, 201]
     assert answers[1].headers["Idempotent-Replayed"] == "true"
+
+
+def hidden(view):
+    def call(*args, **kwargs):
+        return view(*args, **kwargs)
+
+    return call
+
+
+def test_a_route_below_its_decorator_is_found_through_one_without_wraps():
+    app, runs = make_app(), []
+
+    @idempotent(required=True)
+    @hidden
+    @app.post("/orders")
+    def create_order():
+        runs.append(1)
+
+    with pytest.raises(ConfigError, match="@idempotent stands above the route of 'create_order'"):
+        app.test_client().post("/orders")
+
+    assert runs == []
+
+
+def test_a_route_that_calls_a_view_without_the_key_that_another_route_requires_is_named_once(caplog):
+    app = make_app()
+
+    @app.post("/orders", endpoint="orders")
+    @idempotent(required=True)
+    @app.post("/internal", endpoint="internal")
+    def create_order():
+        return "ok"
+
+    client = app.test_client()
+    answers = [client.post("/orders"), client.post("/internal"), client.post("/internal")]
+
+    assert [answer.status_code for answer in answers] == [400, 200, 200]
+    [warning] = errors_of(caplog)
+    assert warning.startswith("'internal' calls the view of 'orders' without its @idempotent: ")
+
+
+def test_the_advice_names_every_method_so_that_following_it_leaves_none_out(caplog):
+    app = make_app()
+
+    @app.route("/orders/1", methods=["POST", "PUT", "DELETE"])
+    @idempotent(required=True)
+    def order():
+        return "ok"
+
+    app.test_client().put("/orders/1")
+
+    [warning] = errors_of(caplog)
+    assert warning.startswith("DELETE and PUT of 'order' run without a key")
+    assert 'add methods={"DELETE", "POST", "PUT"} to the decorator' in warning
+
+
+def test_the_advice_for_a_shared_decorator_keeps_its_effect_on_the_other_view():
+    app = make_app()
+    required = idempotent(required=True)
+    app.add_url_rule("/a", "a", required(lambda: "ok"), methods=["POST"])
+    app.add_url_rule("/b", "b", required(lambda: "ok"), methods=["PUT"])
+
+    with pytest.raises(ConfigError, match=r'add methods=\{"POST", "PUT"\} to it'):
+        app.test_client().put("/b")

@@ -233,3 +233,19 @@ def test_method_decorators_are_looked_at_in_their_order(make_shop, decorators, i
 
     assert answer.status_code == (201 if sign_in_required in decorators and not is_early else 400)
     assert len(nobody_found(caplog)) == is_early
+
+
+@pytest.mark.parametrize("kind", [PermissionError, type("NotAllowed", (Exception,), {})])
+def test_an_exception_that_the_app_has_a_handler_for_turns_a_caller_away_and_any_other_is_explained(make_shop, kind):
+    def turn_away():
+        raise kind("no")
+
+    handled, unhandled = make_shop(scope=turn_away), make_shop(scope=turn_away)
+    handled.app.register_error_handler(kind, lambda error: ("denied", 403))
+    unhandled.app.config["PROPAGATE_EXCEPTIONS"] = True
+
+    answer = handled.send()
+    with pytest.raises(IdempotencyError, match=f"The scope function raised {kind.__name__} for "):
+        unhandled.send()
+
+    assert (answer.status_code, answer.get_data(as_text=True)) == (403, "denied")
