@@ -43,6 +43,7 @@ from flask_idempotency.refusals import (
     register,
 )
 from flask_idempotency.sessions.current import CURRENT
+from flask_idempotency.sessions.outside_work import CURRENT_RUN
 from flask_idempotency.state import State, current_state
 from flask_idempotency.stores.forks import notice_fork
 
@@ -198,13 +199,14 @@ def _with_safety_net(app: Flask, state: State) -> "WSGIApplication":
     def serve(environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
         notice_fork()
         exchange.prepare(environ)
-        outer = CURRENT.get()
+        outer, outer_run = CURRENT.get(), CURRENT_RUN.get()
         try:
             return wsgi_app(environ, start_response)
         finally:
             found = exchange.pop(environ, state)
             if found is not None:
                 _abandon(app, state, found)
+            CURRENT_RUN.set(outer_run)
             CURRENT.set(outer)  # whatever became of ours: the thread has other requests, before and around this one
 
     return serve

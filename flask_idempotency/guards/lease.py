@@ -104,7 +104,7 @@ class LeaseAttempt:
         """Renew the lease from now on, and see to it that a resumable request is stored. Raises RequestRefused."""
         self.state.housekeeper.watch(self.claim, self.policy.lease)
         if self.outside is not None:
-            self.outside.watch()
+            self.outside.watch(self)
         if self.policy.resumable and self.claim.point is None:
             self._store_request()
         known = reference_of(self.claim.id)

@@ -15,7 +15,7 @@ _SAVEPOINTS = {
     "do_release_savepoint": SessionConnection.release_savepoint,
 }
 _ENDS = {"do_commit": SessionConnection.keep_work, "do_rollback": SessionConnection.undo_work}
-_EXECUTE = ("do_execute", "do_execute_no_params")
+_EXECUTE = ("do_execute", "do_executemany", "do_execute_no_params")
 _DIVERTED: WeakSet[Dialect] = WeakSet()
 
 

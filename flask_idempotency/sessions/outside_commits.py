@@ -20,7 +20,8 @@ from sqlalchemy.pool import PoolProxiedConnection, _ConnectionFairy
 
 from flask_idempotency.http import exchange
 from flask_idempotency.sessions.binds import connections_of
-from flask_idempotency.sessions.outside_work import OutsideWork
+from flask_idempotency.sessions.outside_work import CURRENT_RUN, OutsideWork
+from flask_idempotency.sessions.queries import Intent, intent_of
 
 if TYPE_CHECKING:
     from flask_idempotency.sessions.database import Database
@@ -45,7 +46,7 @@ class Unsettled:
     has_changed: bool = False  # rows, for certain
     may_have_changed: bool = False  # by a statement that gives rows, such as INSERT … RETURNING
     has_undone: bool = False  # something, by a savepoint: the database counts it as written all the same
-    savepoints: dict[str, bool] = field(default_factory=dict)  # whether rows had been changed before each
+    savepoints: dict[str, tuple[bool, bool]] = field(default_factory=dict)  # the first two, as they were before each
     is_committed: bool = False
 
 
@@ -113,13 +114,13 @@ def watch(database: "Database") -> None:
     def note_and_set(connection: Connection, name: str) -> None:
         set_savepoint(connection, name)
         if (unsettled := _unsettled_on(connection._dbapi_connection)) is not None:
-            unsettled.savepoints[name] = unsettled.has_changed
+            unsettled.savepoints[name] = unsettled.has_changed, unsettled.may_have_changed
 
     def roll_back_and_note(connection: Connection, name: str) -> None:
         roll_back_to(connection, name)
         if (unsettled := _unsettled_on(connection._dbapi_connection)) is not None:
-            unsettled.has_changed = unsettled.savepoints.get(name, False)
-            unsettled.may_have_changed, unsettled.has_undone = False, True
+            unsettled.has_changed, unsettled.may_have_changed = unsettled.savepoints.get(name, (False, False))
+            unsettled.has_undone = True
 
     vars(dialect).update(do_savepoint=note_and_set, do_rollback_to_savepoint=roll_back_and_note)
 
@@ -190,6 +191,8 @@ def _noticing_changes(execute: Callable[..., None]) -> Callable[..., None]:
         elif context.isinsert or context.isupdate or context.isdelete or context.isddl:
             _run(pooled, cursor, lambda: execute(cursor, statement, *args))
         else:
+            if intent_of(statement) is not Intent.READ and _outside_work(pooled) is not None:
+                pooled.info.setdefault(_UNSETTLED, Unsettled())  # it may write, and the database can tell
             execute(cursor, statement, *args)
 
     return run
@@ -280,7 +283,7 @@ def _has_written(pooled: Any, outside: OutsideWork) -> bool:
     """Say whether a commit would commit something; the database is asked only if nobody has noticed a change."""
     unsettled = _unsettled_on(pooled)
     if unsettled is not None and (unsettled.has_changed or unsettled.has_undone):
-        return unsettled.has_changed
+        return unsettled.has_changed or unsettled.may_have_changed
     return outside.has_written(_driver_of(pooled))
 
 
@@ -308,10 +311,13 @@ def _outside_work(pooled: WatchedConnection) -> OutsideWork | None:
 
     A listener behind the COMMIT of a phase is no part of the view: it is not run again.
     """
-    found = exchange.peek(request.environ) if has_request_context() else None
-    if found is None or found.attempt is None:
+    attempt = CURRENT_RUN.get()()  # of this request, or of the one that this was begun in
+    if attempt is None:
+        found = exchange.peek(request.environ) if has_request_context() else None
+        attempt = None if found is None else found.attempt
+    if attempt is None:
         return None
-    outside, work = cast(OutsideWork | None, found.attempt.outside), cast(Any, found.attempt.work)
+    outside, work = cast(OutsideWork | None, attempt.outside), cast(Any, attempt.work)
     if outside is None or not outside.is_on(pooled._pool._dialect) or (work is not None and not work.is_open):
         return None
     return outside

@@ -1,9 +1,12 @@
 """What a view under the lease guard does to the app's database outside of any phase."""
 
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, cast
-from weakref import WeakSet
+from weakref import WeakSet, ref
 
+from flask_idempotency.http.exchange import Attempt
+from flask_idempotency.sessions.current import nothing
 from flask_idempotency.stores import Store, TransactionalStore
 
 if TYPE_CHECKING:
@@ -13,6 +16,7 @@ if TYPE_CHECKING:
 # The runs that have not ended; weakly, for one may be stopped. Where there is none, as in most apps most of the
 # time, the pool gives out its connections as they are.
 RUNS: "WeakSet[OutsideWork]" = WeakSet()
+CURRENT_RUN: ContextVar[Callable[[], Attempt | None]] = ContextVar("flask_idempotency.run", default=nothing)
 
 
 class OutsideWork:
@@ -41,11 +45,12 @@ class OutsideWork:
         if self.committed_at is None and not self.has_ended:
             self.committed_at = where()
 
-    def watch(self) -> None:
-        """Hear of what is committed from now on."""
+    def watch(self, run: Attempt) -> None:
+        """Hear of what is committed from now on, in contexts that the view pushes too."""
         from flask_idempotency.sessions.outside_commits import watch  # brings SQLAlchemy, which only db= needs
 
         RUNS.add(self)
+        CURRENT_RUN.set(ref(run))
         watch(self._database)
 
     def end(self) -> None:

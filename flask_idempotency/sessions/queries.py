@@ -16,20 +16,21 @@ _WORDS = """
     union except intersect values row array limit offset fetch interval
     char character varchar bit numeric decimal float time timestamp
 """
-# Of PostgreSQL and SQLite, and known to write nothing that a rollback undoes.
+# Of PostgreSQL and SQLite, and known to write nothing that a rollback undoes. Without those whose names an app may well
+# give to a function of its own, such as log.
 _FUNCTIONS = """
-    count sum min max avg total every bool_and bool_or array_agg string_agg group_concat stddev variance
+    count sum min max avg every bool_and bool_or array_agg string_agg group_concat stddev variance
     json_agg jsonb_agg json_object_agg jsonb_object_agg json_group_array json_group_object
     row_number rank dense_rank percent_rank cume_dist ntile lag lead first_value last_value nth_value
-    percentile_cont percentile_disc mode grouping
-    coalesce nullif ifnull greatest least cast extract date_part date_trunc date_bin age
+    percentile_cont percentile_disc grouping
+    coalesce nullif ifnull greatest least cast extract date_part date_trunc date_bin
     now clock_timestamp statement_timestamp transaction_timestamp current_timestamp localtimestamp current_date
     date datetime julianday unixepoch strftime make_date make_interval to_char to_date to_number to_timestamp
     lower upper initcap length char_length character_length octet_length bit_length trim btrim ltrim rtrim lpad rpad
-    left right substr substring position strpos instr replace overlay translate reverse repeat concat concat_ws format
+    left right substr substring position strpos instr replace overlay reverse repeat concat concat_ws format
     split_part string_to_array array_to_string regexp_match regexp_matches regexp_replace regexp_split_to_array chr
-    ascii hex quote encode decode md5 sha256 digest crypt gen_random_uuid uuid_generate_v4 random randomblob
-    abs ceil ceiling floor round trunc sign mod power pow sqrt exp ln log div
+    ascii hex quote encode decode md5 sha256 gen_random_uuid uuid_generate_v4 random randomblob
+    abs ceil ceiling floor round trunc sign mod power pow sqrt exp ln div
     array_length array_position array_append array_cat array_remove cardinality unnest generate_series any_value
     json json_array json_object json_extract json_type json_valid json_array_length json_each json_tree
     json_build_object json_build_array json_extract_path json_extract_path_text json_array_elements

@@ -71,7 +71,7 @@ _ADVICE = {
     "42P01": MAKE_TABLES,
     "42703": MAKE_TABLES,
     "42501": "grant the role SELECT, INSERT, UPDATE and DELETE on idempotency_record and idempotency_checkpoint",
-    "55P03": "somebody has locked the record or its table for longer than we wait, as a migration does",
+    "55P03": "the record or its table is locked, for example by a migration; try again when that has ended",
     "25006": "the database takes no writes: it is a standby, or default_transaction_read_only is on",
 }
 CONFLICT_STATES = ("40", "23505", "42P07", "42710")  # serialisation, deadlock; a table that two make at once

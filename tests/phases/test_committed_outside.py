@@ -4,7 +4,7 @@ from functools import wraps
 
 import pytest
 from flask import after_this_request
-from sqlalchemy import event, text
+from sqlalchemy import event, insert, text
 from sqlalchemy.orm import Session, sessionmaker
 
 from flask_idempotency import effect, idempotent, phase
@@ -52,6 +52,36 @@ def commit_at_once(desk):
         connection.execute(text("INSERT INTO orders (note) VALUES ('stray')"))
 
 
+def commit_in_a_request_context_of_its_own(desk):
+    with desk.app.test_request_context():
+        add(desk, "stray")
+        desk.db.session.commit()
+
+
+def commit_on_a_connection_in_a_request_context_of_its_own(desk):
+    with desk.app.test_request_context(), desk.db.engine.begin() as connection:
+        connection.execute(insert(desk.db.Order).values(note="stray"))
+
+
+def _undo_a_savepoint(desk):
+    undone = desk.db.session.begin_nested()
+    add(desk, "undone")
+    desk.db.session.flush()
+    undone.rollback()
+
+
+def commit_what_gives_rows_behind_a_savepoint_that_was_undone(desk):
+    _undo_a_savepoint(desk)
+    desk.db.session.execute(text("INSERT INTO orders (note) VALUES ('stray') RETURNING id")).all()
+    desk.db.session.commit()
+
+
+def commit_what_gives_rows_before_a_savepoint_that_was_undone(desk):
+    desk.db.session.execute(text("INSERT INTO orders (note) VALUES ('stray') RETURNING id")).all()
+    _undo_a_savepoint(desk)
+    desk.db.session.commit()
+
+
 COMMITS = [
     commit_at_once,  # which a phase refuses
     commit,
@@ -60,6 +90,10 @@ COMMITS = [
     commit_in_a_session_of_another_factory,
     commit_on_a_connection,
     commit_with_other_options,
+    commit_in_a_request_context_of_its_own,
+    commit_on_a_connection_in_a_request_context_of_its_own,
+    commit_what_gives_rows_behind_a_savepoint_that_was_undone,
+    commit_what_gives_rows_before_a_savepoint_that_was_undone,
 ]
 NEXT = {"phase": lambda gateway: phase("next", lambda: None), "effect": lambda gateway: effect("next", gateway.call)}
 

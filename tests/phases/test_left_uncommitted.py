@@ -10,6 +10,7 @@ from flask_idempotency.core.lifecycle import State
 from flask_idempotency.core.record import Running
 from tests.phases.foreign import Foreign, Trouble, code_of
 from tests.phases.test_committed_outside import add, commit
+from tests.transaction.programs import PLACE_ORDER
 from tests.transaction.test_left_uncommitted import (
     HARMLESS,
     REPLAYED,
@@ -19,6 +20,7 @@ from tests.transaction.test_left_uncommitted import (
     by_flush,
     in_a_savepoint_that_was_released,
 )
+from tests.transaction.test_selects_that_write import calls_a_function, inserts_in_a_cte
 
 RETURNING = text("INSERT INTO orders (note) VALUES ('left') RETURNING id")
 LEFT = (
@@ -268,3 +270,22 @@ def test_what_was_left_uncommitted_does_not_keep_the_record_from_a_person(desk):
     assert code_of(desk.send()) == (409, "quarantined")
     assert desk.tables.record().state is State.QUARANTINED
     assert sorted(desk.notes) == ["placed", "stray"]
+
+
+@pytest.mark.parametrize("write", [calls_a_function, inserts_in_a_cte], ids=lambda way: way.__name__)
+@pytest.mark.parametrize("has_phases", [False, True], ids=["without phases", "with phases"])
+def test_what_a_select_has_written_and_nobody_commits_is_no_success(make_postgres_desk, write, has_phases):
+    desk = make_postgres_desk()
+    desk.sql(PLACE_ORDER)
+
+    def view():
+        if has_phases:
+            phase("placed", lambda: None)
+        write(desk, desk.db.session(), "left")
+        return "answered", 201
+
+    desk.serve(view)
+
+    answers = [desk.send() for _ in range(2)]
+
+    assert ([answer.status_code for answer in answers], desk.notes) == ([500, 500], [])

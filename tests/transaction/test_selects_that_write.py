@@ -2,7 +2,7 @@
 as writing, so the rows are those of the same request without a key, or the request fails and leaves nothing."""
 
 import pytest
-from sqlalchemy import func, insert, literal_column, select
+from sqlalchemy import bindparam, func, insert, literal_column, select
 from sqlalchemy.orm import column_property
 
 from flask_idempotency.sessions.queries import Intent, intent_of
@@ -54,6 +54,10 @@ def inserts_in_a_cte(shop, session, note):
     session.scalar(select(made.c.id))
 
 
+def calls_a_function_for_several_values(shop, session, note):
+    session.execute(select(func.place_order(bindparam("note"))), [{"note": note}, {"note": f"{note}, again"}])
+
+
 WAYS = [
     calls_a_function,
     calls_a_function_by_its_full_name,
@@ -63,6 +67,7 @@ WAYS = [
     calls_a_function_in_quotes,
     uses_the_older_query,
     inserts_in_a_cte,
+    calls_a_function_for_several_values,
 ]
 ways = pytest.mark.parametrize("write", WAYS, ids=lambda way: way.__name__)
 
@@ -220,3 +225,16 @@ def test_a_select_that_only_reads_is_no_reason_to_refuse_what_two_sessions_do(sh
 )
 def test_a_statement_is_taken_for_what_its_words_say(statement, intent):
     assert intent_of(statement) is intent
+
+
+def test_what_a_select_has_inserted_in_a_cte_and_nobody_commits_is_no_success(shop):
+    shop.serve(lambda: inserts_in_a_cte(shop, shop.db.session(), "left") or ("answered", 201))
+
+    answers = [shop.send() for _ in range(2)]
+
+    assert ([answer.status_code for answer in answers], shop.notes, shop.records) == ([500, 500], [], 0)
+
+
+def test_an_apps_own_function_is_not_taken_for_a_harmless_one_of_the_database():
+    assert intent_of("SELECT log('paid')") is Intent.ASK
+    assert intent_of("SELECT count(*), lower(name) FROM orders") is Intent.READ
