@@ -9,6 +9,10 @@ LEFT = (
     "{endpoint} answered {status} with changes that were written and not committed, and would be lost: commit them in"
     " the view or in an after_request hook, for teardown is too late, or roll them back."
 )
+LOST = (
+    "{endpoint} answered {status} with changes that were not committed yet, and an error after the view rolled them"
+    " back: commit in the view, or let the after_request hook that commits raise the error."
+)
 
 
 def is_final(status: int) -> bool:

@@ -16,7 +16,7 @@ from flask import request
 from flask_idempotency import signals
 from flask_idempotency.core.checkpoint import REQUEST, Checkpoint, Kind, check_name
 from flask_idempotency.core.effects import legible
-from flask_idempotency.core.keeping import LEFT, is_success
+from flask_idempotency.core.keeping import LEFT, LOST, is_success
 from flask_idempotency.core.record import Claim
 from flask_idempotency.core.reference import reference_of
 from flask_idempotency.core.snapshot import Answer, NotKept
@@ -239,6 +239,8 @@ class LeaseAttempt:
                 self.release()
         if is_left and is_success(answer.status):
             self._refuse_to_lose(LEFT.format(endpoint=request.endpoint, status=answer.status))
+        if self.outside is not None and self.outside.has_failed and is_success(answer.status):
+            self._refuse_to_lose(LOST.format(endpoint=request.endpoint, status=answer.status))
         if (misuse := self.journal.misuse) is not None and is_success(answer.status):
             self._refuse_to_lose(MISUSED.format(endpoint=request.endpoint, status=answer.status, error=misuse))
         try:

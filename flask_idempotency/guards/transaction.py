@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 from sqlalchemy.pool import PoolProxiedConnection
 
 from flask_idempotency import signals
-from flask_idempotency.core.keeping import LEFT, is_success
+from flask_idempotency.core.keeping import LEFT, LOST, is_success
 from flask_idempotency.core.record import Asked, Claim, Finished, Record, Transaction
 from flask_idempotency.core.reference import reference_of
 from flask_idempotency.core.snapshot import Answer, NotKept
@@ -38,11 +38,6 @@ from flask_idempotency.sessions.joined import JoinedTransaction
 from flask_idempotency.state import State
 from flask_idempotency.stores import TransactionalStore
 from flask_idempotency.stores.database import LeftToPerson
-
-LOST = (
-    "{endpoint} answered {status} with changes that were not committed yet, and an error after the view rolled them"
-    " back: commit in the view, or let the after_request hook that commits raise the error."
-)
 
 log = logging.getLogger("flask_idempotency")
 

@@ -48,6 +48,7 @@ class Unsettled:
     has_undone: bool = False  # something, by a savepoint: the database counts it as written all the same
     savepoints: dict[str, tuple[bool, bool]] = field(default_factory=dict)  # the first two, as they were before each
     is_committed: bool = False
+    is_lost: bool = False  # it was rolled back because of an exception
 
 
 class WatchedConnection(_ConnectionFairy):
@@ -79,7 +80,8 @@ class WatchedConnection(_ConnectionFairy):
 
     def rollback(self) -> None:
         """Roll back; so does the pool, when it gets a connection back."""
-        if _UNSETTLED in self.info:
+        if (unsettled := _unsettled_on(self)) is not None:
+            unsettled.is_lost = sys.exc_info()[0] is not None
             _look_at(self)
             forget(self)
         self.dbapi_connection.rollback()

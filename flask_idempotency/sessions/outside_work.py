@@ -70,6 +70,11 @@ class OutsideWork:
         """Whether something that was left to be committed when the answer was made has not been committed since."""
         return not all(each.is_committed for each in self._left)
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether an error has rolled something back that was left to be committed, even if a hook has caught it."""
+        return any(each.is_lost and not each.is_committed for each in self._left)
+
     def find_commit(self) -> str | None:
         """Say where the view has committed something, if it has; the driver tells nobody, so that is looked for now."""
         if self.committed_at is None:

@@ -289,3 +289,31 @@ def test_what_a_select_has_written_and_nobody_commits_is_no_success(make_postgre
     answers = [desk.send() for _ in range(2)]
 
     assert ([answer.status_code for answer in answers], desk.notes) == ([500, 500], [])
+
+
+@pytest.mark.parametrize("has_phases", [False, True], ids=["without phases", "with phases"])
+def test_a_late_commit_that_fails_is_no_success_though_the_hook_makes_light_of_it(make_desk, has_phases, caplog):
+    desk = make_desk()
+
+    @desk.app.after_request
+    def commit_late(response):
+        try:
+            desk.db.session.commit()
+        except IntegrityError:
+            desk.db.session.rollback()
+        return response
+
+    def view():
+        if has_phases:
+            phase("placed", lambda: None)
+        by_flush(desk)
+        desk.db.session.add(desk.db.Order(id=1))
+        desk.db.session.add(desk.db.Order(id=1))
+        return "answered", 201
+
+    desk.serve(view)
+
+    answers = [desk.send() for _ in range(2)]
+
+    assert ([answer.status_code for answer in answers], desk.notes) == ([500, 500], [])
+    assert "an error after the view rolled them back" in caplog.text
