@@ -85,7 +85,7 @@ def chunks_of(stream: IO[bytes], most: int) -> Iterator[bytes]:
 
 
 def put_back(request: Request, stream: IO[bytes]) -> None:
-    """Let the next reader of the request's stream begin at its beginning."""
+    """Replace the request's stream by one that starts at the beginning of the body."""
     request.environ["wsgi.input"] = stream
     request.environ["wsgi.input_terminated"] = True  # this one ends by itself, and needs no counting
     vars(request).pop("stream", None)

@@ -156,7 +156,7 @@ def undo(database: "Database", outside: OutsideWork) -> bool:
 def _undo(session: Session, outside: OutsideWork) -> bool:
     unsettled = [each._dbapi_connection for each in connections_of(session) if _unsettled_on(each._dbapi_connection)]
     if not unsettled:
-        return False  # whoever has only read is in nobody's way
+        return False  # a transaction that has only read blocks nobody
     try:
         has_written = any(_has_written(each, outside) for each in unsettled)
         transaction = session.get_transaction()
@@ -273,7 +273,7 @@ def _run(
 
 
 def _note_commit(pooled: WatchedConnection) -> None:
-    """Tell of what is about to be committed, if something was written."""
+    """Report what is about to be committed, if something was written."""
     outside = _outside_work(pooled)
     if outside is None or outside.has_ended or outside.committed_at is not None:
         return
@@ -290,7 +290,7 @@ def _has_written(pooled: Any, outside: OutsideWork) -> bool:
 
 
 def _look_at(pooled: Any, outside: OutsideWork | None = None, where: Callable[[], str] = lambda: _BY_DRIVER) -> None:
-    """Tell of a commit that has happened: rows were changed, and no transaction is open any more."""
+    """Report a commit that has happened: rows were changed, and no transaction is open any more."""
     unsettled = _unsettled_on(pooled)
     outside = outside or _outside_work(pooled)
     if unsettled is None or outside is None or not (unsettled.has_changed or unsettled.may_have_changed):
