@@ -32,16 +32,16 @@ NEEDED = {
 
 
 class Trouble(Exception):
-    """Ends the launcher with a sentence that says what to do."""
+    """Ends the launcher with a sentence that says what is wrong and what to do."""
 
 
 class Stopped(Exception):
-    """Somebody wants it to end."""
+    """A signal asks the launcher to stop."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What was asked for."""
+    """The options of the command line."""
 
     port: int
     gateway_port: int
@@ -77,11 +77,11 @@ def main(argv: Sequence[str] | None = None, choose_programs: "Callable[[Options]
         launcher.stop()
         return 1
     launcher.stop()
-    say("Stopped. What you did is kept in the data folder; the next start goes on with it.")
+    say("Stopped. Your data is kept in the data folder for the next start.")
     return 0
 
 
-# -- what was asked for ------------------------------------------------------------------------------------------------
+# -- the command line --------------------------------------------------------------------------------------------------
 
 
 def read_options(argv: Sequence[str] | None) -> Options:
@@ -132,7 +132,7 @@ def _count(text: str) -> int:
 
 
 def programs_for(options: Options) -> Programs:
-    """Say what is run."""
+    """Make the commands that are run."""
     flask = [sys.executable, "-m", "flask", "--app"]
     gunicorn = [sys.executable, "-m", "gunicorn", "--config", "python:demo_shop.gunicorn_conf", "--threads", "4"]
     return Programs(
@@ -152,7 +152,7 @@ def _serving(port: int, workers: int) -> list[str]:
 
 
 def prepare(options: Options) -> dict[str, str]:
-    """See that everything is there, and give the environment of the programs. Raises Trouble if something is not."""
+    """Check that everything is available, and give the environment of the programs. Raises Trouble if it is not."""
     check_packages()
     folder = make_data_folder(options.data)
     check_port(options.port, "PORT", "--port")
@@ -213,7 +213,7 @@ def secret_in(path: Path) -> str:
 
 
 def check_settings(told: dict[str, str]) -> None:
-    """Raise Trouble if the shop will not take what it is told."""
+    """Raise Trouble if the shop rejects its settings."""
     from demo_shop.settings import BadSetting, read_settings
 
     try:
@@ -223,7 +223,7 @@ def check_settings(told: dict[str, str]) -> None:
 
 
 def check_port(port: int, variable: str, option: str) -> None:
-    """Raise Trouble if somebody listens there already."""
+    """Raise Trouble if another program listens on the port already."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -282,7 +282,7 @@ class Launcher:
     def __init__(self, options: Options) -> None:
         self._options = options
         self._children: list[Child] = []
-        self._calls = 0  # to stop; the second one is impatient
+        self._calls = 0  # to stop; the second kills
         self._stop = threading.Event()
         for sig in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(sig, self._hear)
@@ -370,7 +370,7 @@ class Launcher:
 
 
 def is_healthy(port: int) -> bool:
-    """Ask a server of ours how it is."""
+    """Check whether one of our servers answers."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2)
     try:
         connection.request("GET", "/health")
@@ -386,7 +386,7 @@ def _ending(code: int) -> str:
 
 
 def say(*lines: str) -> None:
-    """Tell whoever started us. Nobody may be there any more."""
+    """Print lines, even if the terminal is gone."""
     with suppress(OSError):
         sys.stdout.write("".join(f"{line}\n" for line in lines))
         sys.stdout.flush()

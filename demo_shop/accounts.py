@@ -37,23 +37,23 @@ def current_account() -> Account | None:
 
 
 def my_account() -> Account:
-    """Give the account of a view that only accounts get to."""
+    """Give the account in a view that requires one."""
     return current_account() or abort(401)
 
 
 def scope() -> int | None:
-    """Say whose key it is."""
+    """Name the caller: a key belongs to an account."""
     account = current_account()
     return None if account is None else account.id
 
 
 def act_as(account: str) -> None:
-    """Make a request that is finished without its client its caller's own."""
+    """Give a request that is resumed without its client the identity of its caller."""
     g.account = db.session.get(Account, int(account))
 
 
 def signed_in(view: View) -> View:
-    """Send whoever is nobody to the sign-in page, and from there back to where they were.
+    """Send visitors who are not signed in to the sign-in page, and from there back to where they were.
 
     What they sent is not kept: they are told to do it again. Stands above @idempotent, so that a replay is authorised
     too.

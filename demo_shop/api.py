@@ -39,7 +39,7 @@ def page() -> str:
 
 @blueprint.before_request
 def only_with_a_token() -> None:
-    """Let nobody in without a token; the catalogue and the document are for everybody."""
+    """Require a token for everything but the catalogue and the document."""
     is_open = request.endpoint in ("api.page", "api.openapi", "api.token", "api.products", "api.product")
     if not is_open and current_account() is None:
         abort(401)
@@ -52,7 +52,7 @@ def openapi() -> Any:
 
 
 @blueprint.post("/api/tokens")
-@exempt  # nobody is signed in yet, and a second token does no harm
+@exempt  # there is no caller yet, and a second token does no harm
 def token() -> Any:
     """Sign a program in."""
     handle = read(SignInSchema())["account"]
@@ -62,7 +62,7 @@ def token() -> Any:
 
 @blueprint.get("/api/products")
 def products() -> Any:
-    """List what there is."""
+    """List the products."""
     found = db.session.scalars(select(Product).order_by(Product.id)).all()
     return jsonify(ProductSchema(many=True).dump(found))
 

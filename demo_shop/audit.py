@@ -1,4 +1,4 @@
-"""What became of every attempt, written down for support: the extension's signals, in a table of the shop's own.
+"""Records what happened to every attempt, for support: the extension's signals, in a table of the shop's own.
 
 No request waits for it: a scribe writes the notes down, apart from the request's own work, so they outlive a rollback.
 A process that is killed takes along what it has not written yet.
@@ -47,7 +47,7 @@ def settle(seconds: float) -> bool:
 
 
 def end(app: Flask, seconds: float = LAST_WORDS) -> None:
-    """Write what has gathered, and end the thread. The next note starts another."""
+    """Write the notes that are waiting, and end the thread. The next note starts another."""
     scribe = _scribes(app).pop(os.getpid(), None)
     if scribe is not None:
         scribe.end(seconds)

@@ -21,7 +21,7 @@ CARDS = [
     {"value": "card_error", "label": "A stumbling card", "hint": "fails once with an error 500, then works"},
     {"value": "card_confused", "label": "A confused card", "hint": "is charged, then denied: only a person can tell"},
 ]
-_open = build_opener(ProxyHandler({})).open  # the gateway is near; no proxy is asked
+_open = build_opener(ProxyHandler({})).open  # the gateway is local: use no proxy
 
 
 @dataclass(frozen=True)
@@ -33,11 +33,11 @@ class Said:
 
 
 class GatewayTrouble(Exception):
-    """The gateway gave no answer that decides anything."""
+    """The gateway gave no definitive answer."""
 
 
 def charge(order: str, amount: int, card: str, key: str) -> dict[str, Any]:
-    """Charge a card, once for each key. A decline is an answer; everything else that is no success is raised."""
+    """Charge a card, once for each key. A decline is an answer; any other failure is raised."""
     said = _ask("/charges", {"order": order, "amount": amount, "card": card}, key)
     if said.status == 422:
         raise NeedsPerson("the gateway knows this key with another order or amount")

@@ -20,13 +20,13 @@ blueprint = Blueprint("cart", __name__)
 
 
 def cart_of(account: Account) -> tuple[Sequence[CartLine], int]:
-    """Give somebody's cart and what it costs."""
+    """Give an account's cart and its total."""
     lines = db.session.scalars(select(CartLine).filter_by(account_id=account.id).order_by(CartLine.id)).all()
     return lines, sum(line.sum_cents for line in lines)
 
 
 def most_of(product: Product) -> int:
-    """Say how many of a product a cart may hold. Nothing is set aside by that: who pays first gets it."""
+    """Give how many of a product a cart may hold. The goods are not reserved: whoever pays first gets them."""
     return min(MOST, product.stock)
 
 

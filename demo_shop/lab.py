@@ -52,33 +52,33 @@ KINDS = [
     Kind(
         "lose_answer",
         "Lose the answer",
-        "The order is placed and paid, and then the connection breaks before the browser hears of it.",
+        "The order is placed and paid, but the connection breaks before the browser gets the answer.",
         "count",
     ),
     Kind(
         "kill_worker",
         "Kill the worker",
-        "The worker process dies between the charge and its own note of it. After about ten seconds another goes on"
-        " from there.",
+        "The worker process dies after the charge, before it has recorded it. After about ten seconds another worker"
+        " resumes there.",
         "count",
     ),
     Kind(
         "slow_gateway",
         "Slow gateway",
-        "The gateway thinks for six seconds before it charges.",
+        "The gateway waits six seconds before it charges.",
         "count",
     ),
     Kind(
         "charge_then_timeout",
         "Charge, then silence",
-        "The gateway charges the card and never says so. The retry sends the same key, and it is charged once.",
+        "The gateway charges the card but does not answer. The retry sends the same key, and the card is charged once.",
         "count",
     ),
     Kind(
         "confused_gateway",
         "Charge, then denial",
-        "The gateway charges the card, and says that the key was another order's. No program can settle that: the"
-        " payment waits for a person, and is not tried again.",
+        "The gateway charges the card, and then says that the key belongs to another order. No program can settle that:"
+        " the payment waits for manual review and is not repeated.",
         "count",
     ),
 ]
@@ -108,7 +108,7 @@ def lab_state() -> LabState:
 
 
 def spend(name: str) -> bool:
-    """Use a switch up by one; say whether there was anything left. On a connection of its own: it is not the work's."""
+    """Use a switch up by one; say whether anything was left. Committed on its own connection, apart from the work."""
     if not current_app.config["DEMO_LAB"]:
         return False
     with db.engine.begin() as connection:
@@ -127,7 +127,7 @@ def die_if_told() -> None:
 
 @blueprint.before_request
 def only_in_the_lab() -> None:
-    """Be there only where the lab is wanted."""
+    """Answer 404 unless the lab is enabled."""
     if not current_app.config["DEMO_LAB"]:
         abort(404)
 

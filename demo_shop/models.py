@@ -10,7 +10,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
 
 class Base(DeclarativeBase):
-    """What all tables have in common."""
+    """The base class of all tables."""
 
 
 db = SQLAlchemy(model_class=Base)
@@ -18,7 +18,7 @@ db = SQLAlchemy(model_class=Base)
 
 def now() -> datetime:
     """Give the time in UTC, without its zone: SQLite keeps none."""
-    return datetime.now(UTC).replace(tzinfo=None)  # noqa: TID251  # shown to people; no claim hangs on it
+    return datetime.now(UTC).replace(tzinfo=None)  # noqa: TID251  # only shown; no claim depends on it
 
 
 def new_number() -> str:
@@ -28,7 +28,7 @@ def new_number() -> str:
 
 
 class Account(Base):
-    """Somebody who buys."""
+    """A customer."""
 
     __tablename__ = "account"
     id: Mapped[int] = mapped_column(primary_key=True)
@@ -53,7 +53,7 @@ class Product(Base):
 
 
 class CartLine(Base):
-    """So many of a product in somebody's cart."""
+    """A quantity of one product in an account's cart."""
 
     __tablename__ = "cart_line"
     __table_args__ = (UniqueConstraint("account_id", "product_id"),)
@@ -70,7 +70,7 @@ class CartLine(Base):
 
 
 class Order(Base):
-    """What was bought; placed, then paid or declined, perhaps refunded."""
+    """An order: placed, then paid or declined, perhaps refunded."""
 
     __tablename__ = "order"
     id: Mapped[int] = mapped_column(primary_key=True)
@@ -146,7 +146,7 @@ class Refund(Base):
 
 
 class Job(Base):
-    """Something to be done after a commit: written in the same transaction as its cause, done by the outbox."""
+    """A job that follows a commit: written in the same transaction as its cause, done by the outbox."""
 
     __tablename__ = "job"
     id: Mapped[int] = mapped_column(primary_key=True)
@@ -168,7 +168,7 @@ class Letter(Base):
 
 
 class Attempt(Base):
-    """What became of one attempt at a request, for support. It outlives the extension's own record."""
+    """What happened to one attempt at a request, for support. It is kept longer than the extension's own record."""
 
     __tablename__ = "attempt"
     id: Mapped[int] = mapped_column(primary_key=True)

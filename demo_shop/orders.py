@@ -1,4 +1,4 @@
-"""What somebody has bought. Idea of the refund: the transaction guard together with an outbox.
+"""A customer's orders. Idea of the refund: the transaction guard together with an outbox.
 
 The wish to be refunded and the job that carries it to the gateway are rows of one transaction; see outbox.py.
 """
@@ -33,7 +33,7 @@ def my_orders() -> list[Order]:
 
 
 def ask_for_refund(order: Order, reason: str) -> None:
-    """Note the wish, and the job that fulfils it."""
+    """Record the refund request, and the job that carries it out."""
     same = same_number(order)
     paid = sum(payment.amount_cents for each in same for payment in each.payments)
     refund = Refund(order_id=order.id, amount_cents=paid, reason=reason)
@@ -46,7 +46,7 @@ def ask_for_refund(order: Order, reason: str) -> None:
 
 
 def what_was_asked(request: Request) -> str:
-    """Say what counts as the same wish; the tokens of a form do not."""
+    """Give what counts as the same request; the tokens of a form do not."""
     return str((request.get_json(silent=True) or request.form).get("reason"))
 
 

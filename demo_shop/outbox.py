@@ -40,12 +40,12 @@ def run(watch: bool, every: float) -> None:
 
 
 def do_jobs(most: int = 50) -> int:
-    """Do what is waiting; say how many jobs were done. One that fails stays, and does not stop the others."""
+    """Do the waiting jobs; give how many were done. One that fails stays, and does not stop the others."""
     done = 0
     for number in db.session.scalars(select(Job.id).order_by(Job.tries, Job.id).limit(most)).all():
         try:
             done += _do(number)
-        except Exception as error:  # noqa: BLE001  # the next look tries again
+        except Exception as error:  # noqa: BLE001  # the next round tries again
             db.session.rollback()
             log.warning("job %d waits: %s", number, error)
             _count_try(number)
@@ -56,7 +56,7 @@ def do_jobs(most: int = 50) -> int:
 def _do(number: int) -> bool:
     job = db.session.scalar(select(Job).filter_by(id=number).with_for_update(skip_locked=True))
     if job is None:
-        return False  # another has it
+        return False  # another process has taken it
     if job.kind == "receipt":
         _write_receipt(job)
     else:

@@ -1,4 +1,4 @@
-"""What all pages have in common: money, the account, the cart's count, the lab's state, and errors that help."""
+"""What all pages share: money, the account, the cart's count, the lab's state, and helpful errors."""
 
 from typing import Any
 
@@ -123,7 +123,7 @@ def _failed(error: HTTPException) -> Any:
     if code in (404, 405) and wants_json():
         title, text = error.name, "There is nothing at this address, or not for this method."
     if error.description != type(error).description:
-        text = error.description or text  # whoever aborted has said why
+        text = error.description or text  # given to abort()
     response = current_app.make_response(problem(code, title, text))
     if isinstance(error, MethodNotAllowed):
         response.allow.update(error.valid_methods or ())

@@ -35,7 +35,7 @@ def review() -> Any:
 @blueprint.post("/api/ratings")
 @idempotent()
 def rate() -> Any:
-    """Say it in passing: its key is kept for as long as the app's settings say, and not for days."""
+    """Rate a product without a text: its key is kept only for as long as the app's settings say."""
     return _add()
 
 

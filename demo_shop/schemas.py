@@ -1,4 +1,4 @@
-"""What the JSON API takes and gives, checked by marshmallow."""
+"""What the JSON API accepts and returns, checked by marshmallow."""
 
 from datetime import UTC
 from typing import Any

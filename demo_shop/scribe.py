@@ -1,4 +1,4 @@
-"""Writes the notes of one process down, in a thread of its own: no request waits for them.
+"""Writes the notes of one process to the database, in a thread of its own, so that no request waits for them.
 
 Whatever gathers within a third of a second goes down as one insert, on a connection of its own. While the database
 cannot be reached it is tried again; what cannot be written in the end is dropped with a word in the log.
@@ -18,7 +18,7 @@ from sqlalchemy.exc import DBAPIError
 
 from demo_shop.models import Attempt, db
 
-GATHER = 0.3  # seconds: what comes within them costs one insert instead of many; more often, it costs purchases
+GATHER = 0.3  # seconds: notes within them share one insert; shorter, it slows purchases down
 BATCH = 1000  # notes in one insert: what SQLAlchemy puts into one statement
 MOST = 10_000  # notes that wait: some megabytes, and minutes of a busy worker
 AGAIN = 0.5  # seconds until a database that could not be reached is asked again
@@ -30,7 +30,7 @@ log = logging.getLogger("demo_shop.scribe")
 
 
 class Scribe:
-    """Gathers the notes of one process, and writes them down in their order, in a thread that the first one starts."""
+    """Collects the notes of one process, and writes them in their order, in a thread that the first note starts."""
 
     def __init__(self, app: Flask) -> None:
         self._app = app
@@ -39,10 +39,10 @@ class Scribe:
         self._change = threading.Condition()
         self._thread: threading.Thread | None = None
         self._is_ending = self._is_full = False
-        self._is_awaited = False  # somebody wants to read what has gathered
+        self._is_awaited = False  # a reader waits for the notes
 
     def take(self, row: Row) -> None:
-        """Take a note. It costs its teller nothing but this."""
+        """Take a note, without waiting for it to be written."""
         with self._change:
             self._gathered.append(row)
             self._told += 1
@@ -68,7 +68,7 @@ class Scribe:
             return self._change.wait_for(lambda: self._told - len(self._gathered) >= told, seconds)
 
     def end(self, seconds: float) -> None:
-        """Write what has gathered, within so many seconds, and end the thread."""
+        """Write the notes that are waiting, within so many seconds, and end the thread."""
         with self._change:
             self._is_ending = True
             self._change.notify_all()
@@ -92,7 +92,7 @@ class Scribe:
             return list(islice(self._gathered, BATCH))
 
     def _write(self, engine: Engine, batch: list[Row]) -> None:
-        """Write notes down, again and again while the database cannot be reached, and give them up in the end."""
+        """Write notes, again while the database cannot be reached, and drop them in the end."""
         deadline, is_doubtful = time.monotonic() + PATIENCE, False
         while True:
             try:
@@ -113,7 +113,7 @@ class Scribe:
                 self._change.wait_for(lambda: self._is_ending, AGAIN)
 
     def _forget(self, batch: list[Row]) -> None:
-        """Let go of notes that are dealt with. The oldest of them may have been dropped meanwhile."""
+        """Remove notes that are dealt with. The oldest of them may have been dropped meanwhile."""
         with self._change:
             for row in batch:
                 if self._gathered and self._gathered[0] is row:
@@ -124,6 +124,6 @@ class Scribe:
 
 
 def _is_there(connection: Connection, row: Row) -> bool:
-    """Say whether an insert that had no answer took place: it did for all of its rows or for none."""
+    """Say whether an insert took effect whose answer was lost: it did for all of its rows or for none."""
     same = (getattr(Attempt, name) == row[name] for name in ("reference", "event", "worker", "at"))
     return connection.scalar(select(Attempt.id).where(*same).limit(1)) is not None

@@ -1,4 +1,4 @@
-"""What the shop is told by its environment; a setting that is missing or makes no sense is one clear sentence."""
+"""The shop's settings from its environment; a missing or invalid one is reported in one clear sentence."""
 
 import os
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 class BadSetting(Exception):
-    """The environment says something that cannot be used; the message says what to write instead."""
+    """A setting is missing or invalid; the message says what to write instead."""
 
 
 def read_settings(environ: Mapping[str, str] = os.environ) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def seconds(environ: Mapping[str, str], name: str, default: float) -> float:
     except ValueError:
         given = 0
     if not 0 < given < 10**9:
-        raise BadSetting(f"{name} is a number of seconds, such as {default:g}.")
+        raise BadSetting(f"{name} must be a number of seconds, such as {default:g}.")
     return given
 
 

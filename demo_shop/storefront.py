@@ -1,4 +1,4 @@
-"""Idea: safe methods pass untouched. Looking around needs no key, and the extension does nothing here."""
+"""Idea: safe methods are not affected. Looking around needs no key, and the extension does nothing here."""
 
 from flask import Blueprint, abort, render_template
 from sqlalchemy import select
@@ -12,7 +12,7 @@ blueprint = Blueprint("storefront", __name__)
 
 @blueprint.get("/")
 def catalogue() -> str:
-    """Show what there is."""
+    """Show the products."""
     products = db.session.scalars(select(Product).order_by(Product.id)).all()
     return render_template("catalogue.html", page="catalogue", products=products)
 
@@ -39,6 +39,6 @@ def mailbox() -> str:
 
 @blueprint.get("/health")
 def health() -> dict[str, str]:
-    """Say that the shop and its database are there."""
+    """Report that the shop and its database are available."""
     db.session.execute(select(1))
     return {"status": "ok"}

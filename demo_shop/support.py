@@ -1,4 +1,4 @@
-"""Idea: the reference. A customer reads twelve characters over the phone, and support sees what became of each try.
+"""Idea: the reference. A customer reads twelve characters over the phone, and support sees the fate of each attempt.
 
 The record tells how far the request has come; the shop's own notes tell its story, and outlive the record. Who knows
 only the number of an order is helped as well.
@@ -28,9 +28,9 @@ UNPROTECTED = (
 )
 ADVICE = {
     "finished": "It is done. Every retry gets the same answer; nothing has to be repeated.",
-    "running": "It is under way, or was left in the middle. A retry goes on from there, and never pays twice.",
-    "quarantined": "We look into it by hand. Please do not order it again.",
-    None: "The record has expired, or there never was one. What the shop noted is shown below.",
+    "running": "It is running, or was interrupted. A retry resumes where it stopped, and never pays twice.",
+    "quarantined": "We are checking it by hand. Please do not order it again.",
+    None: "The record has expired, or there never was one. What the shop has recorded is shown below.",
 }
 
 
@@ -59,7 +59,7 @@ class Found:
 
 @blueprint.get("/support")
 def desk() -> str:
-    """Look a reference or an order up, and list what waits for a person."""
+    """Look a reference or an order up, and list what waits for manual review."""
     wanted = request.args.get("reference", "").strip()
     found, error = None, None
     audit.settle(0.5)
@@ -74,7 +74,7 @@ def desk() -> str:
 
 
 def waiting_for_a_person(most: int = 20) -> list[Found]:
-    """Give what was quarantined and is so still."""
+    """Give what was quarantined and still is."""
     known = select(Attempt.reference).filter_by(event="quarantined").group_by(Attempt.reference)
     newest = db.session.scalars(known.order_by(func.max(Attempt.id).desc()).limit(most)).all()
     return [found for found in map(look_up, newest) if found.state == "quarantined"]
@@ -91,7 +91,7 @@ def look_up(said: str) -> Found:
         record = next(iter(records().browse(reference=reference)), None)  # type: ignore[arg-type]  # a text in its form
         notes = _notes_of(reference, is_finished=record is not None and str(record.state) == "finished")
     if record is None and order is None and not notes:
-        raise ValueError(f"Nothing is known of {said}. Ask for it once more, character by character.")
+        raise ValueError(f"There is no record of {said}. Ask for it once more, character by character.")
     return Found(
         reference,
         str(record.state) if record else None,

@@ -1,4 +1,4 @@
-"""``python -m loadtests proof | chaos | failover``: floods the demo shop, breaks it, and judges what came of it.
+"""``python -m loadtests proof | chaos | failover``: floods the demo shop, breaks it, and judges the result.
 
 Exit codes: 0 innocent, 1 guilty, 2 there is no verdict. With --expect: 0 if the verdict is the expected one.
 """
@@ -63,7 +63,7 @@ def judge(options: argparse.Namespace) -> int:
     if options.expect is None:
         return GUILTY if verdict.is_guilty else INNOCENT
     is_as_expected = verdict.is_guilty == (options.expect == "guilty")
-    progress.say(f"Expected: {options.expect}. {'So it is.' if is_as_expected else 'It is not.'}")
+    progress.say(f"Expected: {options.expect}. {'It was.' if is_as_expected else 'It was not.'}")
     return 0 if is_as_expected else 1
 
 

@@ -18,7 +18,7 @@ class CannotOrder(Exception):
 
 
 class AlreadyPlaced(CannotOrder):
-    """There is an order of this number: somebody sent an old page again, with another key."""
+    """There is an order of this number already: an old page was sent again, with another key."""
 
     def __init__(self, order: Order) -> None:
         super().__init__(f"Order {order.number} was placed before; you find it among your orders.")
@@ -26,7 +26,7 @@ class AlreadyPlaced(CannotOrder):
 
 
 def place_order(account: int, reference: str | None, number: str, card: str, shown: int | None) -> dict[str, Any]:
-    """Turn the cart into an order, and set its goods aside; unless the buyer was shown another amount."""
+    """Turn the cart into an order and reserve its goods, unless the buyer was shown a different amount."""
     placed = db.session.scalar(select(Order).filter_by(number=number))
     if placed is not None:
         raise AlreadyPlaced(placed) if placed.account_id == account else CannotOrder("This number is taken.")
@@ -43,13 +43,13 @@ def place_order(account: int, reference: str | None, number: str, card: str, sho
 
 
 def place_purchase(account: int, reference: str | None, product: int, quantity: int, **order: Any) -> dict[str, Any]:
-    """Order so many of one product, without a cart. Each run is an order of its own: nothing here prevents a second."""
+    """Order some of one product, without a cart. Each run places an order: nothing here prevents a second."""
     wanted = db.session.get_one(Product, product)
     return _place(Order(account_id=account, number=new_number(), reference=reference, **order), [(wanted, quantity)])
 
 
 def mark_paid(placed: int, charge: dict[str, Any]) -> None:
-    """Note the charge, and have a receipt sent: the letter is a row of the same transaction."""
+    """Record the charge, and have a receipt sent: the job is a row of the same transaction."""
     order = db.session.get_one(Order, placed)
     order.state = "paid"
     db.session.add(Payment(order_id=order.id, charge=charge["id"], amount_cents=charge["amount"]))
@@ -68,8 +68,8 @@ def mark_declined(placed: int) -> None:
 
 
 def _place(order: Order, goods: Sequence[tuple[Product, int]]) -> dict[str, Any]:
-    """Set the goods aside, and write the order down."""
-    for product, quantity in sorted(goods, key=lambda each: each[0].id):  # in one order: two buyers never deadlock
+    """Reserve the goods, and add the order."""
+    for product, quantity in sorted(goods, key=lambda each: each[0].id):  # one order for all, so nobody deadlocks
         _set_aside(product, quantity)
     order.total_cents = sum(product.price_cents * quantity for product, quantity in goods)
     for product, quantity in goods:

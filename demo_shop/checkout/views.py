@@ -35,7 +35,7 @@ Runs = Callable[..., Any]
 
 
 def check_out(phase: Runs, effect: Runs, place: Runs, **asked: Any) -> Any:
-    """Place the order, charge the card, mark it paid; each once, if whoever runs the pieces sees to that."""
+    """Place the order, charge the card, mark it paid; each once, if *phase* and *effect* see to that."""
     order = phase("order_placed", partial(place, **asked), my_account().id, reference())
     charge = effect("charge", lambda key: bank.charge(order["number"], order["amount"], order["card"], key))
     die_if_told()
@@ -52,8 +52,8 @@ def what_was_asked(request: Request) -> str:
     return f"{given.get('order')} {given.get('card')} {given.get('total_cents')}"
 
 
-# All that a checkout answers for good, "not enough left" included: a request that stayed open would be gone on with
-# later, by the completer too, and buy whatever is in the cart by then.
+# All final answers of a checkout, including "not enough left": a request that stayed open would be resumed later, by
+# the completer too, and buy whatever is in the cart by then.
 ANSWERS = (201, 303, 402, 409)
 
 
@@ -83,7 +83,7 @@ def check_out_unprotected(place: Runs, **asked: Any) -> Any:
         try:
             result = step(*args)
         except AlreadyPlaced as error:
-            return error.order  # so it goes on to the payment
+            return error.order  # so that the payment follows
         db.session.commit()
         return result
 

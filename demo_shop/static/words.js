@@ -8,7 +8,7 @@
 const CAUSES = {
   lost: "The answer got lost.",
   silent: "There was no answer for 15 seconds.",
-  running: "The first request is still at work, or its worker died: then another takes over within ten seconds.",
+  running: "The first request is still running, or its worker died: then another takes over within ten seconds.",
   busy: "The shop cannot answer right now.",
   unknown: "The bank's answer did not arrive: perhaps it charged the card, perhaps not.",
   trouble: "Something went wrong in the shop.",
@@ -28,11 +28,11 @@ export function sentence(news, careless) {
   const key = careless ? "a new key" : "the same key";
   switch (news.kind) {
     case "offline":
-      return "You are offline. Nothing is lost: it goes on by itself when the connection is back.";
+      return "You are offline. Nothing is lost: it continues when the connection is back.";
     case "twice":
-      return `A double click was played: two requests at one instant. The two answers: ${news.statuses.map((status) => status || "none").join(" and ")}.`;
+      return `A double click was simulated: two requests at the same instant. Their answers: ${news.statuses.map((status) => status || "none").join(" and ")}.`;
     case "slow":
-      return careless ? "Still waiting for the answer …" : "Still waiting for the answer. You may leave this page: it goes on when you come back.";
+      return careless ? "Still waiting for the answer …" : "Still waiting for the answer. You may leave this page: it continues when you come back.";
     case "waiting":
       return `${CAUSES[news.cause]} Asking again with ${key} (attempt ${news.attempt + 1}) in ${seconds(news.delay)} …`;
     case "sending":
@@ -53,15 +53,15 @@ export function explanation({ course, status, body, unseen }, careless = false) 
     case "declined":
       return `${DECLINES[body.declined] ?? "The payment was declined."} Nothing was charged.`;
     case "person":
-      return "Only a person can say what happened here. Do not start again: ask the support desk and quote the reference.";
+      return "Only a person can find out what happened here. Do not pay again: ask the support desk and quote the reference.";
     case "gave-up":
-      if (careless) return "There was no answer. For the bank each try was another purchase: look at its ledger.";
+      if (careless) return "There was no answer. For the bank, each attempt was another purchase: look at its ledger.";
       return "The shop has not given an answer for a while. Your key is kept, so trying again cannot do it twice.";
     case "sign-in":
-      return "Please sign in again; it goes on by itself afterwards.";
+      return "Please sign in again; your action then continues.";
     case "reload":
-      if (unseen) return "This page is too old, so nothing was done. Open it anew, then try once more.";
-      return "This page is too old. Load it again; it goes on by itself with the same key.";
+      if (unseen) return "This page is too old, so nothing was done. Open it again, then try once more.";
+      return "This page is too old. Load it again; your action then continues with the same key.";
     default:
       if (status === 410) return "It is done, but the answer was not kept. Do not repeat it: look in your orders.";
       return said ?? `The shop refused this (${status}).`;

@@ -9,7 +9,7 @@ PROMISES = {
     "K2": "a purchase has one payment if its client was told yes, and none if told no",
     "K3": "what was wanted once happened once",
     "K4": "all definitive answers to an intent are equal",
-    "K5": "whoever asks after an answer was heard gets that answer, or: not now",
+    "K5": "a request sent after an answer was received gets that answer, or is told to retry later",
     "K6": "only one definitive answer is not marked as a replay",
     "K7": "another body under the same key is refused",
     "K8": "no charge without payment and order, no payment without charge, no paid order without payment",

@@ -37,11 +37,11 @@ def _harm(verdict: Verdict) -> Iterator[str]:
     if figures.upper_bound_per_million is not None:
         rate += f"; with 95 % confidence below {figures.upper_bound_per_million:,.0f} (3/n)"
     yield _row("duplicates", figures.duplicates, rate)
-    yield _row("lost", figures.lost, "told yes, and it did not happen")
-    yield _row("phantom", figures.phantom, "told no for good, and it happened")
+    yield _row("lost", figures.lost, "told yes, but it did not happen")
+    yield _row("phantom", figures.phantom, "told no for good, but it happened")
     yield _row("differing", figures.differing, "more than one answer")
-    yield _row("unresolved", figures.unresolved, "no answer that ends it")
-    yield _row("quarantined", figures.quarantined, "waits for a person")
+    yield _row("unresolved", figures.unresolved, "no definitive answer")
+    yield _row("quarantined", figures.quarantined, "waits for manual review")
 
 
 def _row(name: str, number: int | None, remark: str = "") -> str:
@@ -61,12 +61,12 @@ def _milliseconds(seconds: float) -> str:
 
 
 def _quarantines(verdict: Verdict) -> Iterator[str]:
-    """Show every record that waits for a person: a quarantine that nobody sees is a loss."""
+    """Show every record that waits for manual review: an unnoticed quarantine is a loss."""
     by_reason: defaultdict[str, list[str]] = defaultdict(list)
     for each in verdict.quarantines:
         by_reason[each.reason].append(each.reference)
     if by_reason:
-        yield f"Quarantined: {_many(len(verdict.quarantines), 'record')}, each for a person to settle"
+        yield f"Quarantined: {_many(len(verdict.quarantines), 'record')}, each needs manual review"
     for reason, references in by_reason.items():
         yield f"  {reason or 'no reason given'}: {len(references)}"
         for at in range(0, len(references), 6):

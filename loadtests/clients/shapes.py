@@ -42,7 +42,7 @@ def shape_named(name: str) -> tuple[Stage, ...]:
     try:
         return SHAPES[name.lower().replace("-", " ").replace("_", " ")]
     except KeyError:
-        raise ValueError(f"{name!r} is no shape; there are: {', '.join(SHAPES)}") from None
+        raise ValueError(f"{name!r} is not a shape; choose from {', '.join(SHAPES)}") from None
 
 
 def scaled(shape: tuple[Stage, ...], seconds: float, users: int) -> tuple[Stage, ...]:

@@ -29,7 +29,7 @@ class Wire:
     def __init__(self, url: str, context: Callable[[], ssl.SSLContext]) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError(f"{url!r} is no host; write it like http://127.0.0.1:8000")
+            raise ValueError(f"{url!r} is not a host; write it like http://127.0.0.1:8000")
         self._context = context() if parts.scheme == "https" else None
         self._address = parts.hostname, parts.port or (443 if self._context else 80)
         self._name = parts.hostname

@@ -107,7 +107,7 @@ def _judge(options: argparse.Namespace, progress: Progress) -> int:
     if len(losses) < len(blows):
         raise Trouble(f"Time was over after {len(losses)} of {len(blows)} kills: give it more --seconds.")
     if any(gap(history, loss) is None for loss in losses):
-        progress.say("GUILTY: nothing new was done any more after a failover.")
+        progress.say("GUILTY: after a failover, nothing new took effect.")
         return 1
     return 1 if judged.is_guilty else 0
 

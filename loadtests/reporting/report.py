@@ -79,7 +79,7 @@ def sentence_of(verdict: Verdict) -> str:
     judged = f"{number(told.intents)} intents, sent {number(told.attempts)} times"
     judged += f" through {number(told.faults)} faults" if told.faults else ""
     if not verdict.is_guilty:
-        waiting = f" {number(told.quarantined)} wait for a person." if told.quarantined else ""
+        waiting = f" {number(told.quarantined)} wait for manual review." if told.quarantined else ""
         effects = "" if told.duplicates is None else "nothing happened twice, nothing was lost, and "
         return f"{judged}: {effects}no two answers differed.{waiting}"
     rules = sorted({finding.rule for finding in verdict.findings}, key=lambda rule: (len(rule), rule))
@@ -90,7 +90,7 @@ def sentence_of(verdict: Verdict) -> str:
 def bound_of(told: Figures) -> str:
     """Say what the number of duplicates tells about those to come."""
     if told.duplicates is None:
-        return "Nobody has counted effects: only answers were compared."
+        return "Effects were not counted: only answers were compared."
     if told.upper_bound_per_million is None:
         return f"{number(told.duplicates)} of them took effect more than once."
     bound = number(told.upper_bound_per_million)
@@ -129,7 +129,7 @@ def tiles_of(verdict: Verdict) -> list[Tile]:
         ("replays", told.replays, "answers given again"),
         ("conflicts", told.conflicts, "409: the first is still running"),
         ("takeovers", told.takeovers, "unfinished work resumed by another"),
-        ("quarantined", told.quarantined, "set aside for a person"),
+        ("quarantined", told.quarantined, "set aside for manual review"),
         ("faults", told.faults, "things broken on purpose"),
     )
     blame, praise = "bad" if verdict.is_guilty else "", "good" if told.intents else ""

@@ -241,7 +241,7 @@ def test_support_says_what_is_wrong_with_a_reference_that_nobody_knows(visit):
     unknown = ada.page.locator("#wanted-error").inner_text()
 
     assert "twelve letters and digits" in short
-    assert "Nothing is known of 7D3F-92AB-1C4E." in unknown
+    assert "There is no record of 7D3F-92AB-1C4E." in unknown
 
 
 def tab_to(page, name):

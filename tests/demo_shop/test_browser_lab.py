@@ -15,7 +15,7 @@ def test_a_request_sent_twice_at_one_instant_is_charged_once(go_shopping, shop):
 
     ada.pay()
     number, reference = ada.confirmation()
-    ada.see_in(ada.page.locator("[data-toast]"), "two requests at one instant")
+    ada.see_in(ada.page.locator("[data-toast]"), "two requests at the same instant")
 
     assert len(sent) >= 2
     assert len(set(sent)) == 1
@@ -46,7 +46,7 @@ def test_without_protection_a_page_that_hears_nothing_stops_soon_and_says_why(go
     ada.page.get_by_label("A cut card").check()
     ada.pay()
 
-    ada.see_in(ada.page.locator("[data-status]"), "For the bank each try was another purchase: look at its ledger.")
+    ada.see_in(ada.page.locator("[data-status]"), "For the bank, each attempt was another purchase")
     [(number, charges)] = shop.sold().items()
     ada.see("/")
     ada.see(f"/orders/{number}")

@@ -226,7 +226,7 @@ def pay_in_doubt(browser, shop, handle):
         other = bytes([1, *range(15)])  # by the rules of version 1
         confuse = "UPDATE idempotency_record SET fingerprint = ? WHERE created_at > ? RETURNING method"
         eventually(lambda: ask_the_gateway(shop, confuse, other, before), within=10, what="a charge")
-        visitor.see_in(visitor.page.locator("[data-status]"), "Only a person can say what happened here.")
+        visitor.see_in(visitor.page.locator("[data-status]"), "Only a person can find out what happened here.")
         return visitor.page.locator(".status-reference code").inner_text()
 
 

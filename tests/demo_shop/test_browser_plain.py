@@ -54,7 +54,7 @@ def test_a_double_click_on_a_plain_form_is_one_order(ada, shop):
     click()
     eventually(shop.is_at_the_gateway, what="the first request at the gateway")
     click()
-    ada.see_in(ada.page.locator("main"), "Your first click is still being worked on.")
+    ada.see_in(ada.page.locator("main"), "Your first click is still being processed.")
     told = ada.page.locator("#reference").inner_text()
     eventually(lambda: list(shop.sold().values()) == [1], what="the charge of the first click")
     eventually(lambda: tried_again(ada), within=10, what="the confirmation")

@@ -169,7 +169,7 @@ def test_a_payment_that_nobody_looked_at_is_not_sent_later_by_itself(visit, shop
     grace.see("/cart")
 
     assert kept == []
-    assert old.get_by_role("link", name="Open this page anew").is_visible()
+    assert old.get_by_role("link", name="Open this page again").is_visible()
     assert grace.page.locator("[data-quantity]").inner_text() == "1"
     assert shop.sold() == {}
 
@@ -180,9 +180,9 @@ def test_a_payment_of_unknown_fate_keeps_its_key_on_a_page_that_is_too_old(go_sh
     ada.page.route("**/checkout", lambda route: (route.fetch(), route.abort("connectionreset")), times=1)
 
     ada.pay()
-    ada.see_in(ada.page.locator("[data-status]"), "it goes on by itself with the same key.")
+    ada.see_in(ada.page.locator("[data-status]"), "your action then continues with the same key.")
     sold = shop.sold()
-    ada.page.get_by_role("link", name="Open this page anew").click()
+    ada.page.get_by_role("link", name="Open this page again").click()
     number, reference = ada.confirmation()
 
     assert sold == shop.sold() == {number: 1}
@@ -193,7 +193,7 @@ def be_left_to_support(go_shopping, shop):
     """Pay, and be told that only a person can settle it; give the buyer, the order's number and its reference."""
     ada = go_shopping("Charge, then denial")
     ada.pay()
-    ada.see_in(ada.page.locator("[data-status]"), "Only a person can say what happened here.")
+    ada.see_in(ada.page.locator("[data-status]"), "Only a person can find out what happened here.")
     (number,) = shop.sold()
     return ada, number, shop.reference_of(number)
 

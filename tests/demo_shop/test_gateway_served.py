@@ -72,12 +72,15 @@ def test_a_slow_charge_is_not_made_before_its_time_and_blocks_nobody(served_gate
 
 def test_a_slow_card_is_slow_at_a_keys_first_try_only(served_gateway):
     served_gateway.charge("key-1", card="card_slow")
-    began = time.monotonic()
 
-    answer = served_gateway.charge("key-1", card="card_slow")
+    def is_quick_again() -> bool:
+        began = time.monotonic()
+        answer = served_gateway.charge("key-1", card="card_slow")
+        took = time.monotonic() - began
+        assert answer.headers[REPLAYED] == "true"
+        return took < 0.5
 
-    assert time.monotonic() - began < 0.5
-    assert answer.headers[REPLAYED] == "true"
+    eventually(is_quick_again)  # not each time: other work may run on the machine
 
 
 def test_one_key_at_one_instant_from_many_is_one_charge(served_gateway):

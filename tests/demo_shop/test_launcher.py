@@ -184,7 +184,7 @@ def test_a_broken_url_is_one_sentence(start_demo, name, url, sentence):
     ("variable", "value", "sentence"),
     [
         ("DATABASE_URL", "sqlite:////nowhere/shop.db", "The folder /nowhere of DATABASE_URL is not there"),
-        ("DEMO_LEASE_SECONDS", "teapot", "DEMO_LEASE_SECONDS is a number of seconds, such as 10."),
+        ("DEMO_LEASE_SECONDS", "teapot", "DEMO_LEASE_SECONDS must be a number of seconds, such as 10."),
     ],
     ids=["no folder", "no number"],
 )

@@ -561,7 +561,7 @@ def test_without_the_lab_there_is_no_lab(store_url, gateway_url):
 def test_a_length_of_time_that_is_none_is_one_clear_sentence(name, given, tmp_path):
     environ = {"SECRET_KEY": "s", "DEMO_DATA": str(tmp_path), name: given}
 
-    with pytest.raises(BadSetting, match=f"{name} is a number of seconds"):
+    with pytest.raises(BadSetting, match=f"{name} must be a number of seconds"):
         read_settings(environ)
 
 

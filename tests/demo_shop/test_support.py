@@ -115,8 +115,8 @@ def test_what_only_a_person_can_settle_waits_for_one_and_is_gone_on_with_after_t
 
 
 def test_support_says_so_if_nothing_is_known(shop):
-    assert "Nothing is known of T-00000-00000" in shop.customer().see("/support?reference=T-00000-00000")
-    assert "Nothing is known of 7D3F-92AB-1C4E" in shop.customer().see("/support?reference=7D3F92AB1C4E")
+    assert "There is no record of T-00000-00000" in shop.customer().see("/support?reference=T-00000-00000")
+    assert "There is no record of 7D3F-92AB-1C4E" in shop.customer().see("/support?reference=7D3F92AB1C4E")
 
 
 def test_a_broken_reference_is_told_apart_from_an_unknown_one(shop):

@@ -41,7 +41,7 @@ def test_a_folder_that_cannot_be_written_is_a_sentence_too(tmp_path):
         (["proof", "--users", "0"], "'0' is not a number of users"),
         (["chaos", "--only", "rain"], "rain: choose from kill_worker"),
         (["chaos", "--schedule", "/nowhere/schedule.json"], "/nowhere/schedule.json"),
-        (["proof", "--shape", "square"], "'square' is no shape"),
+        (["proof", "--shape", "square"], "'square' is not a shape"),
     ],
     ids=["seconds", "users", "kinds", "schedule", "shape"],
 )

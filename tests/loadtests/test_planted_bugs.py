@@ -20,6 +20,7 @@ from flask_idempotency.guards.lease import LeaseAttempt
 from flask_idempotency.stores import database, open_store, sqlite
 from flask_idempotency.stores.postgres import PostgresStore
 from flask_idempotency.stores.sql import SqlStore
+from flask_idempotency.stores.tables import SqlTables
 from flask_idempotency.testing import make_asked
 from tests.fixtures.processes import race
 from tests.mutants import MUTANTS, create_app
@@ -259,7 +260,7 @@ def test_a_bug_can_be_taken_out_again_and_leaves_nothing(bed, name):
 
 def places() -> list[dict[str, object]]:
     """All that a bug may be planted in."""
-    owners = (opening, requests_way, phases, database, sqlite, LeaseAttempt, SqlStore, PostgresStore)
+    owners = (opening, requests_way, phases, database, sqlite, LeaseAttempt, SqlTables, SqlStore, PostgresStore)
     return [dict(vars(owner)) for owner in owners]
 
 

@@ -207,7 +207,7 @@ def test_what_was_not_judged_is_not_called_kept(paper):
         assert page.row(rule)[1] == "– not judged"
     assert page.row("K4")[1] == "✓ kept"
     assert page.tile("charges") == page.tile("duplicates per million") == page.tile("lost") == "–"
-    assert "Nobody has counted effects" in page.text
+    assert "Effects were not counted" in page.text
     assert "INNOCENT 4 intents, sent 11 times through 2 faults: no two answers differed." in page.text
 
 
@@ -257,7 +257,7 @@ def test_quarantined_records_are_shown_with_their_reason(paper, see):
     page = see(paper)
 
     assert page.row("7D3F-92AB-1C4E")[0] == "the gateway never answered"
-    assert "1 wait for a person" in page.text
+    assert "1 wait for manual review" in page.text
 
 
 def test_clients_are_counted_by_their_sort(paper, see):

@@ -53,7 +53,7 @@ def test_a_shape_is_found_however_its_name_is_joined(name):
 
 
 def test_an_unknown_shape_is_refused_with_the_names_there_are():
-    with pytest.raises(ValueError, match="'stampede' is no shape; there are: steady, ramp, spike, black friday"):
+    with pytest.raises(ValueError, match="'stampede' is not a shape; choose from steady, ramp, spike, black friday"):
         shape_named("stampede")
 
 

@@ -38,11 +38,11 @@ def test_the_whole_text_of_an_innocent_run(paper):
         "  faults                 0",
         "",
         "  duplicates             0   0 per million intents; with 95 % confidence below 1,000,000 (3/n)",
-        "  lost                   0   told yes, and it did not happen",
-        "  phantom                0   told no for good, and it happened",
+        "  lost                   0   told yes, but it did not happen",
+        "  phantom                0   told no for good, but it happened",
         "  differing              0   more than one answer",
-        "  unresolved             0   no answer that ends it",
-        "  quarantined            0   waits for a person",
+        "  unresolved             0   no definitive answer",
+        "  quarantined            0   waits for manual review",
         "",
         "                   answers         p50         p99",
         "  first run              3  1,000.0 ms  1,000.0 ms",
@@ -93,7 +93,7 @@ def test_every_quarantined_record_is_shown_with_its_reason(paper):
 
     text = tell(paper.judge(), title="Proof")
 
-    assert "Quarantined: 20 records, each for a person to settle\n  too many takeovers: 20\n" in text
+    assert "Quarantined: 20 records, each needs manual review\n  too many takeovers: 20\n" in text
     assert all(reference in text for reference in references)
     assert text.endswith("\nINNOCENT")
 
