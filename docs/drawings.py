@@ -5,6 +5,7 @@ Every function here gives Markdown; the directive of its name puts it into a pag
 
 import ast
 import dataclasses
+import json
 import tomllib
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -298,7 +299,8 @@ def floors() -> str:
 # -- into the page -----------------------------------------------------------------------------------------------------
 
 DRAWINGS: dict[str, Callable[[], str]] = {
-    each.__name__: each for each in (lifecycle, recovery, settings, refusals, outcomes, tree, floors)
+    each.__name__: each
+    for each in (lifecycle, recovery, settings, refusals, outcomes, promises, findings, tree, floors)
 }
 
 

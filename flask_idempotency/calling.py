@@ -1,4 +1,4 @@
-"""Asking the app who is calling, and what to say where it is asked too early to know."""
+"""Calls the app's scope function, and explains what to do if it is called too early to know the caller."""
 
 from flask import Request, current_app, request
 from werkzeug.exceptions import HTTPException
@@ -13,8 +13,8 @@ BEFORE_THE_VIEW = (
     " on it."
 )
 AT_THE_DECORATOR = (
-    " for %r. It is called where @idempotent stands: if it needs a decorator of the view, put @idempotent below that"
-    " decorator."
+    " for %r. It is called where @idempotent is: if it depends on another decorator of the view, put @idempotent below"
+    " that decorator."
 )
 NOT_YET = (
     "The server could not identify the caller. If you are signed in, its log says why; otherwise sign in, and send the"
@@ -23,17 +23,17 @@ NOT_YET = (
 
 
 def caller_of(asked: Request, state: State, policy: Policy) -> object:
-    """Call the scope function. Whatever it raises to turn a caller away is left as it is.
+    """Call the scope function. An exception with which it refuses the caller passes unchanged.
 
-    Raises IdempotencyError, with advice, if it fails otherwise; and ScopeUnknown if it finds nobody where the view's
-    own decorators have not run: then it is not the client's fault, and the log says what to do.
+    Raises IdempotencyError, with advice, if it fails otherwise, and ScopeUnknown if it finds no caller before the
+    view's own decorators have run: that is not the client's fault, and the log says what to do.
     """
     try:
         found = policy.scope()
     except HTTPException:
         raise
     except Exception as error:
-        if _has_handler(error):  # this is how an app, or its extension, refuses
+        if _has_handler(error):  # the app, or an extension, refuses the caller with it
             raise
         raise IdempotencyError(f"The scope function raised {type(error).__name__}{_advice(asked, state)}") from error
     if found in (None, "") and asked.endpoint is not None and state.has_decorators_inside(asked.endpoint, asked.method):
@@ -43,7 +43,7 @@ def caller_of(asked: Request, state: State, policy: Policy) -> object:
 
 
 def _has_handler(error: Exception) -> bool:
-    """Say whether the app has a handler for this kind of error; one for every exception does not count."""
+    """Say whether the app has a handler for this class of error; one for every exception does not count."""
     known = (current_app.error_handler_spec[name][None] for name in (*request.blueprints, None))
     return any(kind in handlers for handlers in known for kind in type(error).__mro__[: -len(Exception.__mro__)])
 

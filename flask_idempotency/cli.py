@@ -1,4 +1,4 @@
-"""``flask idempotency …``: make the tables, look records up, settle them, and see which view is protected, and how."""
+"""``flask idempotency …``: create the tables, look records up, settle them, and see which views are protected."""
 
 import getpass
 import json
@@ -24,7 +24,7 @@ from flask_idempotency.core.snapshot import NotKept, Snapshot, are_storable
 from flask_idempotency.errors import ConfigError, StoreUnavailable
 from flask_idempotency.guards.recovery import complete_abandoned
 from flask_idempotency.misplaced import find_misplaced
-from flask_idempotency.policy import Exempt
+from flask_idempotency.policy import DEFAULT, Exempt
 from flask_idempotency.state import current_state, longest_retention
 from flask_idempotency.stores import Store
 from flask_idempotency.views import BEHIND_DISPATCH, has_own_dispatch
@@ -33,7 +33,7 @@ log = logging.getLogger("flask_idempotency")
 
 
 class _Commands(AppGroup):
-    """A group whose commands end a known trouble with one sentence instead of a traceback."""
+    """A group whose commands report known errors with one sentence instead of a traceback."""
 
     def invoke(self, ctx: click.Context) -> object:
         try:
@@ -46,19 +46,19 @@ class _Commands(AppGroup):
             ) from error
 
 
-commands = _Commands("idempotency", help="Records of requests that take effect once.")
+commands = _Commands("idempotency", help="Manage the records of idempotent requests.")
 
 
 @commands.command("init")
 def init() -> None:
-    """Make the tables that hold the records, or upgrade those of an older version."""
+    """Create the tables of the store, or upgrade those of an older version."""
     current_state().store.create()
     click.echo("The store is ready.")
 
 
 @commands.command("check")
 def check() -> None:
-    """Say whether the store can be used; exit code 1 and one sentence if not."""
+    """Check that the store can be used; if not, say why and exit with code 1."""
     current_state().store.check()
     click.echo("The store can be used.")
 
@@ -66,7 +66,7 @@ def check() -> None:
 @commands.command("show")
 @click.argument("reference")
 def show(reference: str) -> None:
-    """Show the record with REFERENCE, as a customer reads it out: any case, spaces, O for 0."""
+    """Show the record with REFERENCE. Case, spaces and hyphens do not matter, nor does O for 0."""
     for record in _find(reference):
         for name, value in _facts(record):
             click.echo(f"{name + ':':<12}{value}")
@@ -77,7 +77,7 @@ def show(reference: str) -> None:
 
 @commands.command("resolve")
 @click.argument("reference")
-@click.option("--answer", type=click.File("rb"), help="A JSON file with the answer to give: status, headers, body.")
+@click.option("--answer", type=click.File("rb"), help="A JSON file with the answer for retries: status, headers, body.")
 @click.option("--rerun", is_flag=True, help="Let the next attempt resume where the last one stopped.")
 @click.option(
     "--nothing-happened",
@@ -88,7 +88,7 @@ def show(reference: str) -> None:
 )
 @click.option("--by", default=getpass.getuser, show_default="you", help="Your name; it is stored in the record.")
 def resolve(reference: str, answer: IO[bytes] | None, rerun: bool, refuted: tuple[str, ...], by: str) -> None:
-    """Settle the quarantined record with REFERENCE: give its answer, or let the next attempt resume it."""
+    """Settle the quarantined record with REFERENCE: set its answer, or let the next attempt resume it."""
     if (answer is None) == (not rerun):
         raise click.UsageError("Give either --answer FILE or --rerun.")
     if refuted and not rerun:
@@ -99,8 +99,9 @@ def resolve(reference: str, answer: IO[bytes] | None, rerun: bool, refuted: tupl
     store, record = current_state().store, found[0]
     remark = f"{'reopened' if rerun else 'answered'} by {by}"
     if answer is not None:
-        # A record does not say which view it is of; kept for too short, a late retry would run.
-        retention = longest_retention(current_app, current_state().settings.retention)
+        # A record does not say which view it belongs to; with too short a retention, a late retry would run.
+        state = current_state()
+        retention = longest_retention(current_app, state.settings.retention, state.defaults)
         done = store.resolve(record.asked.id, _read_answer(answer), retention, remark)
     else:
         _check_refuted(store, record, refuted)
@@ -113,17 +114,17 @@ def resolve(reference: str, answer: IO[bytes] | None, rerun: bool, refuted: tupl
 
 
 @commands.command("complete")
-@click.option("--watch", is_flag=True, help="Keep looking until stopped.")
-@click.option("--every", type=click.IntRange(min=1), default=30, show_default=True, help="Seconds between two looks.")
+@click.option("--watch", is_flag=True, help="Keep running until stopped.")
+@click.option("--every", type=click.IntRange(min=1), default=30, show_default=True, help="Seconds between two rounds.")
 @click.option(
     "--after",
     type=click.IntRange(min=0),
     default=60,
     show_default=True,
-    help="Seconds since the request was first sent: its client may come back.",
+    help="Leave requests alone that were first sent fewer seconds ago: their client may retry.",
 )
 def complete(watch: bool, every: int, after: int) -> None:
-    """Finish requests that stopped half-way and whose client did not come back.
+    """Finish requests that stopped half-way and whose client did not retry.
 
     Only for views with resumable=True; each request runs as the caller who sent it.
     """
@@ -155,7 +156,7 @@ def complete(watch: bool, every: int, after: int) -> None:
 
 @commands.command("list")
 @click.option("--state", type=click.Choice([str(each) for each in RecordState if each is not RecordState.ABSENT]))
-@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="How many at the most.")
+@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="The most records to list.")
 def list_(state: str | None, limit: int) -> None:
     """List records, newest first."""
     records = _prepared_store().browse(state=RecordState(state) if state else None, limit=limit)
@@ -166,18 +167,18 @@ def list_(state: str | None, limit: int) -> None:
 @commands.command("reap")
 @click.option("--batch", type=click.IntRange(min=1), default=500, show_default=True, help="Records per transaction.")
 def reap(batch: int) -> None:
-    """Delete what expired longer ago than IDEMPOTENCY_GRACE, and what nobody came back for, a batch at a time.
+    """Delete abandoned records, and those that expired longer ago than IDEMPOTENCY_GRACE.
 
-    A request that nobody came back for is quarantined if it stopped behind a phase or an effect.
+    An abandoned request that stopped after a phase or an effect is quarantined instead.
     """
     store, state = _prepared_store(), current_state()
     expired = abandoned = quarantined = 0
     while count := store.reap(state.settings.grace, batch):
         expired += count
-        click.echo(f"{expired} reaped …", err=True)
+        click.echo(f"{expired} records deleted so far …", err=True)
     while any(counts := state.housekeeper.reap_abandoned(batch)):
         abandoned, quarantined = abandoned + counts[0], quarantined + counts[1]
-        click.echo(f"{expired + abandoned} reaped …", err=True)
+        click.echo(f"{expired + abandoned} records deleted so far …", err=True)
     if expired + abandoned:
         app = current_app._get_current_object()  # type: ignore[attr-defined]  # the documented way
         signals.tell(signals.reaped, app, count=expired + abandoned)
@@ -186,7 +187,7 @@ def reap(batch: int) -> None:
 
 @commands.command("routes")
 def routes() -> None:
-    """Show which view is protected, and how; and name decorators that protect nothing."""
+    """Show which views are protected, and how, and report decorators that have no effect."""
     app = current_app._get_current_object()  # type: ignore[attr-defined]  # the documented way
     misplaced = find_misplaced(app, current_state())
     refused = {place for place, mistake in misplaced.items() if mistake.is_refused}
@@ -204,7 +205,7 @@ def routes() -> None:
 
 
 def _find(text: str) -> list[Record]:
-    """Look up what a customer reads out. Raises ClickException if there is nothing."""
+    """Look up a reference as a customer reads it out. Raises ClickException if there is no record."""
     try:
         wanted = parse_reference(text)
     except ValueError as error:
@@ -216,7 +217,7 @@ def _find(text: str) -> list[Record]:
 
 
 def _read_answer(file: IO[bytes]) -> Snapshot:
-    """Read the answer that a person gives. A body that is no text is JSON."""
+    """Read an answer from a file. A body that is not a string is sent as JSON."""
     try:
         given = json.load(file)
         status, headers, body = given["status"], dict(given.get("headers", {})), given.get("body", "")
@@ -236,7 +237,7 @@ def _read_answer(file: IO[bytes]) -> Snapshot:
 
 
 def _check_refuted(store: Store, record: Record, refuted: Collection[str]) -> None:
-    """See that every effect in doubt is spoken of, where nothing else could settle it, and no other."""
+    """Check that the options name every effect in doubt that nothing else can settle, and no other."""
     sent = {each.name: each for each in store.checkpoints(record.asked.id) if each.state is Progress.SENT}
     for name in refuted:
         if name not in sent:
@@ -244,13 +245,13 @@ def _check_refuted(store: Store, record: Record, refuted: Collection[str]) -> No
     doubtful = [name for name in sent if name not in refuted and f"{name} was sent" in (record.reason or "")]
     if doubtful:
         raise click.ClickException(
-            f"{doubtful[0]} was sent {_ago(sent[doubtful[0]].age)}, and may have happened. Find out: if it did, use"
+            f"{doubtful[0]} was sent {_ago(sent[doubtful[0]].age)} and may have happened. Find out: if it did, use"
             f" --answer; if it certainly did not, use --rerun --nothing-happened {doubtful[0]}."
         )
 
 
 def _prepared_store() -> Store:
-    """Give the store, made if it makes itself. Raises ConfigError, in one sentence, if it is not set up."""
+    """Give the store, created if it creates itself. Raises ConfigError, in one sentence, if it is not set up."""
     store = current_state().store
     store.prepare()
     return store
@@ -260,7 +261,7 @@ _COLUMNS = ("reference", "state", "method", "path", "status", "attempt", "create
 
 
 def _facts(record: Record) -> Iterable[tuple[str, str]]:
-    """Say what a person may know of a record; never the key, the caller's body or the answer's."""
+    """Give what may be shown of a record: never the key, nor the body of the request or the answer."""
     asked = record.asked
     yield "reference", reference_of(asked.id)
     yield "state", str(record.state)
@@ -276,7 +277,7 @@ def _facts(record: Record) -> Iterable[tuple[str, str]]:
             yield (
                 "lease",
                 f"until {_when(until)}"
-                + ("" if left.total_seconds() > 0 else " (passed; the next attempt takes over)"),
+                + ("" if left.total_seconds() > 0 else " (expired; the next attempt takes over)"),
             )
         case Finished(answer=answer, expires_at=expires_at):
             yield "status", str(answer.status) + (" (body not kept)" if isinstance(answer, NotKept) else "")
@@ -296,7 +297,7 @@ def _protection(endpoint: str, method: str, is_refused: bool) -> Sequence[str]:
     options = state.options_of(endpoint, method)
     if isinstance(options, Exempt):
         return ["no: @exempt", *[""] * 5]
-    policy = state.policy(options) if options else state.policy()
+    policy = state.policy_at(options or DEFAULT, endpoint)
     if method not in policy.methods:
         return [f"no: {method} is not covered", *[""] * 5]
     if options:

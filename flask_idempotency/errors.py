@@ -3,21 +3,21 @@
 IdempotencyError
 ├── ConfigError                the app is set up wrongly: correct the setting the sentence names
 ├── ClaimLost                  someone took over: roll back, answer like any duplicate
-├── NeedsPerson                raised by your own call of a foreign system: only a person can settle this
-├── WorkRefused                the database will not commit what the view did: correct the view
+├── NeedsPerson                raised by your own call of a foreign system: manual review is required
+├── WorkRefused                what the view did cannot be committed, or would be lost: correct the view
 └── RequestRefused             an HTTPException; an app may register an error handler for it
     ├── KeyInvalid 400         the key is malformed: send a well-formed one
-    ├── KeyMissing 400         the view wants a key: send one
-    ├── ScopeUnknown 400       nobody knows who is asking: authenticate
+    ├── KeyMissing 400         the view requires a key: send one
+    ├── ScopeUnknown 400       the caller is not known: authenticate
     ├── BodyTooLarge 413       the request cannot be fingerprinted: send less
-    ├── KeyReused 422          this key named another request: make a new one
-    ├── RequestInFlight 409    the same request is under way: retry with the same key
-    ├── Quarantined 409        only a person can say what happened: contact support, quote the reference
-    ├── BodyNotKept 410        it is done, its answer was not kept: do not repeat it
+    ├── KeyReused 422          the key was used for another request: make a new one
+    ├── RequestInFlight 409    the same request is running: retry with the same key
+    ├── Quarantined 409        manual review is required: contact support, quote the reference
+    ├── BodyNotKept 410        it took effect, but its answer was not kept: do not repeat it
     ├── StoreUnavailable 503   nothing was run: retry with the same key
     ├── OutcomeUnknown 503     it may have run: retry with the same key
-    │   └── NoEffect           raised by your own call of a foreign system: certainly nothing happened there
-    └── CheckpointUnknown 503  it was begun by another version: retry with the same key
+    │   └── NoEffect           raised by your own call of a foreign system: nothing happened there
+    └── CheckpointUnknown 503  another version began it: retry with the same key
 """
 
 from typing import ClassVar
@@ -26,7 +26,7 @@ from werkzeug.exceptions import HTTPException
 
 
 class IdempotencyError(Exception):
-    """The root of everything raised here."""
+    """The base class of every exception of this package."""
 
 
 class ConfigError(IdempotencyError):
@@ -34,15 +34,18 @@ class ConfigError(IdempotencyError):
 
 
 class ClaimLost(IdempotencyError):
-    """The claim is no longer ours: its lease passed and another attempt took over."""
+    """This attempt no longer holds the claim: its lease expired, and another attempt took over."""
 
 
 class WorkRefused(IdempotencyError):
-    """The database does not commit what the view did; nothing of it is left, and the answer it made is not given."""
+    """What the view did cannot be committed, or would be lost. It is rolled back, and the view's answer is not sent."""
 
 
 class NeedsPerson(IdempotencyError):
-    """Raise this in the call given to ``effect`` if only a person can say what happened; the record is quarantined."""
+    """Raise this in the call given to ``effect`` if only a person can find out what happened. Quarantines the record.
+
+    *reason* is stored in the record, and logged.
+    """
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -50,9 +53,9 @@ class NeedsPerson(IdempotencyError):
 
 
 class RequestRefused(IdempotencyError, HTTPException):
-    """The request was not run because of its key. Rendered as a problem document unless the app handles it.
+    """A request with a key was refused. Rendered as a problem document unless the app has an error handler for it.
 
-    ``code`` is the HTTP status, as for every HTTPException; ``problem`` is the code of the wire contract.
+    ``code`` is the HTTP status, as for every HTTPException; ``problem`` is the code in the problem document.
     """
 
     problem: ClassVar[str]
@@ -60,7 +63,7 @@ class RequestRefused(IdempotencyError, HTTPException):
     detail: ClassVar[str]
     retryable: ClassVar[bool] = False
     safe_new_key: ClassVar[bool] = False
-    component: ClassVar[str] = ""  # its name in an OpenAPI document; one kind speaks for all of its status
+    component: ClassVar[str] = ""  # its name in an OpenAPI document, where one class stands for several of its status
     code: int
 
     def __init__(self, detail: str | None = None, *, retry_after: int | None = None) -> None:
@@ -70,12 +73,12 @@ class RequestRefused(IdempotencyError, HTTPException):
 
     @property
     def members(self) -> dict[str, object]:
-        """What this refusal adds to its problem document."""
+        """The members that this refusal adds to its problem document."""
         return {}
 
 
 class KeyInvalid(RequestRefused):
-    """The key is malformed. It is never ignored: that would run the request unprotected."""
+    """The key is malformed. It is never ignored, because the request would then run unprotected."""
 
     code = 400
     component = "IdempotencyBadKey"
@@ -96,7 +99,7 @@ class KeyMissing(RequestRefused):
 
 
 class ScopeUnknown(RequestRefused):
-    """The scope function could not say who is asking."""
+    """The scope function could not identify the caller."""
 
     code = 400
     problem = "scope-unknown"
@@ -106,7 +109,7 @@ class ScopeUnknown(RequestRefused):
 
 
 class BodyTooLarge(RequestRefused):
-    """The request body is over the limit up to which requests are compared."""
+    """The request body is over ``IDEMPOTENCY_MAX_BODY``, the limit up to which requests are compared."""
 
     code = 413
     problem = "body-too-large"
@@ -116,7 +119,7 @@ class BodyTooLarge(RequestRefused):
 
 
 class KeyReused(RequestRefused):
-    """The key names another request: its method, path, query or body differs."""
+    """The key was used for another request: its method, path, query or body differs."""
 
     code = 422
     component = "IdempotencyKeyReused"
@@ -124,6 +127,10 @@ class KeyReused(RequestRefused):
     title = "Idempotency-Key was used for another request"
     detail = "Make a new key for a new action; to retry the first one, send it unchanged."
     safe_new_key = True
+
+    def __init__(self, first: tuple[str, str] | None = None) -> None:
+        super().__init__()
+        self.first = first  # the method and path that the key was first used for, unless that request still runs
 
 
 class RequestInFlight(RequestRefused):
@@ -138,7 +145,7 @@ class RequestInFlight(RequestRefused):
 
 
 class Quarantined(RequestRefused):
-    """Nobody but a person can say what became of the request."""
+    """Only a person can find out whether the request took effect."""
 
     code = 409
     problem = "quarantined"
@@ -147,7 +154,7 @@ class Quarantined(RequestRefused):
 
 
 class BodyNotKept(RequestRefused):
-    """The request took effect, but its answer cannot be shown again. What a stream was to do may not have happened."""
+    """The request took effect, but its answer cannot be replayed. If it was a stream, its work may be incomplete."""
 
     code = 410
     component = "IdempotencyBodyNotKept"
@@ -156,8 +163,8 @@ class BodyNotKept(RequestRefused):
     detail = "Do not repeat the request: it took effect, so look up its result instead."
 
     detail_of_stream = (
-        "Do not repeat the request, but look its result up: it was answered with a stream, and what was to be done"
-        " while that was sent may not have happened."
+        "Do not repeat the request, but look up its result: the answer was a stream, and work that was to be done while"
+        " it was sent may be incomplete."
     )
 
     def __init__(self, original_status: int, location: str | None = None, *, is_streamed: bool = False) -> None:
@@ -167,7 +174,7 @@ class BodyNotKept(RequestRefused):
 
     @property
     def members(self) -> dict[str, object]:
-        """The status the first answer had, and where it pointed to."""
+        """The status of the first answer, and its Location."""
         location = {} if self.location is None else {"location": self.location}
         return {"original_status": self.original_status, **location}
 
@@ -184,7 +191,7 @@ class StoreUnavailable(RequestRefused):
 
 
 class OutcomeUnknown(RequestRefused):
-    """The request may have taken effect; whether it did cannot be told yet."""
+    """The request may have taken effect; it is not known yet whether it did."""
 
     code = 503
     problem = "outcome-unknown"
@@ -194,9 +201,9 @@ class OutcomeUnknown(RequestRefused):
 
 
 class NoEffect(OutcomeUnknown):
-    """Raise this in the call given to ``effect`` if the foreign system said that nothing happened, and nothing will.
+    """Raise this in the call given to ``effect`` if the foreign system says that nothing happened, and nothing will.
 
-    The proof is stored, and the next attempt sends the effect anew, with a new key. A time-out proves nothing.
+    The proof is stored, and the next attempt sends the effect again, with a new key. A timeout proves nothing.
     """
 
     detail = "Nothing happened yet; send the same request with the same key later."
@@ -207,7 +214,7 @@ class NoEffect(OutcomeUnknown):
 
 
 class CheckpointUnknown(RequestRefused):
-    """The request was begun by code with other phases; it is not begun again from its start."""
+    """Another version of the code, with other phases, began the request; this one does not start it over."""
 
     code = 503
     problem = "checkpoint-unknown"

@@ -1,50 +1,44 @@
-"""What an app is given: the extension itself, and the decorators and functions for its views."""
+"""What an app uses: the extension itself, and the functions for its views; the decorators are beside it."""
 
-from collections.abc import Awaitable, Callable, Collection
-from datetime import timedelta
-from functools import partial, update_wrapper, wraps
-from inspect import isclass, iscoroutinefunction, ismethod
-from typing import Any, TypeVar, cast, overload
+from collections.abc import Callable
+from typing import Any, TypeVar
 
-from flask import Flask, Response, after_this_request, request
+from flask import Blueprint, Flask, Response, after_this_request, request
 
 from flask_idempotency.cli import commands
 from flask_idempotency.core.keeping import is_final, work_stands
 from flask_idempotency.core.reference import Reference
 from flask_idempotency.errors import ConfigError
 from flask_idempotency.http import exchange
+from flask_idempotency.http.additions import ReplayHook
 from flask_idempotency.http.forms import idempotency_field
-from flask_idempotency.opening import open_decorated
 from flask_idempotency.policy import (
     DEFAULT,
-    EXEMPT,
     CallerFunction,
-    FingerprintFunction,
-    Keep,
-    Options,
     ScopeFunction,
+    lay_over,
     make_options,
 )
 from flask_idempotency.publishing import describe
 from flask_idempotency.request import do_afterwards, follow
-from flask_idempotency.settings import Guard, InFlight
-from flask_idempotency.state import NAME, check_at_start, current_state, make_state
-from flask_idempotency.stores import Store, TransactionalStore
-from flask_idempotency.views import MARK, note_decorated
+from flask_idempotency.state import NAME, BlueprintDefaults, check_at_start, current_state, make_state
+from flask_idempotency.stores import Store
 
-View = TypeVar("View", bound=Callable[..., Any])
-
-_TWICE = "A view can have only one @idempotent or @exempt: remove the other decorator."
+Hook = TypeVar("Hook", bound=ReplayHook)
 
 
 class Idempotency:
     """Makes an app's write endpoints safe to retry.
 
-    ``scope`` says who is asking: a function without arguments; ``flask_idempotency.scopes`` has ready-made ones.
-    ``db``: the app's Flask-SQLAlchemy object; records live in the app's own database.
-    ``store``: any Store. With neither, ``IDEMPOTENCY_STORE`` is a URL, by default a SQLite file in the instance folder.
-    ``caller``: a function of a recorded scope that makes the current request that caller's own; the completer needs it.
-    Arguments given to :meth:`init_app` win over those given here. Nothing of an app is kept on this object.
+    * ``scope``: a function without arguments that names the caller; :mod:`flask_idempotency.scopes` has ready-made
+      ones.
+    * ``db``: the app's Flask-SQLAlchemy object; records are kept in the app's own database.
+    * ``store``: any Store. With neither, ``IDEMPOTENCY_STORE`` is the URL of the store, by default a SQLite file in the
+      instance folder.
+    * ``caller``: a function that takes a recorded scope and gives the current request that caller's identity; needed
+      only by ``flask idempotency complete``.
+
+    Arguments of :meth:`init_app` override those given here. Nothing of an app is kept on this object.
     """
 
     def __init__(
@@ -57,6 +51,8 @@ class Idempotency:
         caller: CallerFunction | None = None,
     ) -> None:
         self._db, self._store, self._scope, self._caller = db, store, scope, caller
+        self._on_replay: list[ReplayHook] = []
+        self._defaults = BlueprintDefaults()
         if app is not None:
             self.init_app(app)
 
@@ -69,7 +65,7 @@ class Idempotency:
         scope: ScopeFunction | None = None,
         caller: CallerFunction | None = None,
     ) -> None:
-        """Protect an app. Raises ConfigError, in one sentence, for what makes no sense, and then changes nothing."""
+        """Protect an app. Raises ConfigError, in one sentence, if it is set up wrongly, and then changes nothing."""
         if not callable(getattr(app, "wsgi_app", None)):
             raise ConfigError(
                 f"init_app expects a Flask app, but {type(app).__name__} has no wsgi_app; Quart and other ASGI"
@@ -81,16 +77,16 @@ class Idempotency:
         store = self._store if store is None else store
         scope = self._scope if scope is None else scope
         caller = self._caller if caller is None else caller
-        with app.app_context():  # in which a db has an engine
-            state = make_state(app, db, store, scope, caller)
-        follow(app, state)  # refused by an app that has served a request; nothing from here on is
+        with app.app_context():  # Flask-SQLAlchemy's engines need one
+            state = make_state(app, db, store, scope, caller, self._on_replay, self._defaults)
+        follow(app, state)  # raises if the app has served a request; nothing after this line does
         if state.given_database is not None:
-            # Not at the top of the module: they bring SQLAlchemy's ORM, which takes long to load and only db= needs.
+            # Not at the top of the module: they import SQLAlchemy's ORM, which is slow and only needed with db=.
             from flask_idempotency.guards import entering, outgoing, phase_transaction  # noqa: F401  # as above
-            from flask_idempotency.sessions.joined import join
+            from flask_idempotency.sessions.joinable import make_joinable
 
             with app.app_context():
-                join(state.given_database, cast(TransactionalStore, state.store))
+                make_joinable(state.given_database, state.transactional_store)
             if app.debug:
                 outgoing.watch()
         app.extensions[NAME] = state
@@ -98,107 +94,36 @@ class Idempotency:
         app.cli.add_command(commands)
         check_at_start(state)
 
+    def on_replay(self, hook: Hook) -> Hook:
+        """Register a function that is given the response of every replay, to add headers to it.
+
+        It cannot change what the first answer has: its status, its headers and its body are sent again as they were.
+        """
+        if not callable(hook):
+            raise ConfigError(f"on_replay decorates a function that takes the response, not {hook!r}.")
+        self._on_replay.append(hook)
+        return hook
+
+    def defaults(self, blueprint: Blueprint, **options: Any) -> None:
+        """Give all views of a blueprint, decorated or not, options of :func:`idempotent` to begin with.
+
+        A view's own options win over these, those of a nested blueprint over its parent's, and all over the settings.
+        Call it where you make the blueprint, before or after it is registered, but before the first request; what a
+        second call names is added, or replaced. Raises ConfigError, in one sentence, for an option that makes no sense.
+        """
+        if not isinstance(blueprint, Blueprint):
+            raise ConfigError(f"defaults() expects a Blueprint, not {type(blueprint).__name__}.")
+        self._defaults[blueprint] = lay_over(make_options(**options), self._defaults.get(blueprint, DEFAULT))
+
     def describe(self) -> dict[str, Any]:
-        """Give the current app's rules as plain data: a page about keys, and an OpenAPI fragment, are made from it."""
+        """Give the current app's rules as plain data, for a page about keys and an OpenAPI document."""
         return describe(current_state())
 
 
-@overload
-def idempotent(view: View, /) -> View: ...
-
-
-@overload
-def idempotent(
-    *,
-    required: bool | None = None,
-    guard: Guard | None = None,
-    retention: timedelta | float | None = None,
-    lease: timedelta | float | None = None,
-    in_flight: InFlight | None = None,
-    scope: ScopeFunction | None = None,
-    fingerprint: FingerprintFunction | None = None,
-    keep: Keep | None = None,
-    methods: Collection[str] | None = None,
-    resumable: bool | None = None,
-) -> Callable[[View], View]: ...
-
-
-def idempotent(view: Any = None, /, **given: Any) -> Any:
-    """Protect a view. Its requests are claimed where this decorator stands: put it below the one that makes the route
-    and below ``@login_required``, and a replay is authorised like a first run.
-
-    Use it bare, or with options; what is left out is as the app's settings say:
-
-    * ``required``: refuse requests without a key.
-    * ``guard``: ``"transaction"`` or ``"lease"``.
-    * ``retention``: how long the answer is kept, as a timedelta or in seconds.
-    * ``lease``: how long a run that nobody renews keeps its claim, as a timedelta or in seconds.
-    * ``in_flight``: what a duplicate gets while the first request runs, ``"conflict"`` (409) or ``"wait"``.
-    * ``scope``: a function without arguments that names the caller.
-    * ``fingerprint``: a function that takes the request and returns what counts as its body.
-    * ``keep``: the statuses to keep, or a function that takes the response and says whether to keep it.
-    * ``methods``: the methods to protect.
-    * ``resumable``: store the request, so that ``flask idempotency complete`` can finish it (lease guard).
-
-    Raises ConfigError, in one sentence, for an option that makes no sense.
-    """
-    options = make_options(**given) if given else DEFAULT
-
-    def decorate(view: Any) -> Any:
-        if not callable(view) or isclass(view):
-            raise ConfigError(
-                "@idempotent decorates functions: for a class-based view, decorate its methods or set"
-                " decorators = [idempotent]."
-            )
-        if getattr(view, MARK, None) is not None:
-            raise ConfigError(_TWICE)
-        note_decorated(view)
-        if iscoroutinefunction(view):
-
-            @wraps(view)
-            async def protected(*args: Any, **kwargs: Any) -> Any:
-                answer, minding = open_decorated(options)
-                if answer is not None:
-                    return answer
-                with minding:
-                    return await cast(Awaitable[Any], view(*args, **kwargs))
-
-        else:
-
-            @wraps(view)
-            def protected(*args: Any, **kwargs: Any) -> Any:
-                answer, minding = open_decorated(options)
-                if answer is not None:
-                    return answer
-                with minding:
-                    return view(*args, **kwargs)
-
-        setattr(protected, MARK, options)
-        return protected
-
-    setattr(decorate, MARK, options)
-    return decorate if view is None else decorate(view)
-
-
-def exempt(view: View) -> View:
-    """Leave a view alone: its requests run as if the extension were not there."""
-    if isinstance(getattr(view, MARK, None), Options):
-        raise ConfigError(_TWICE)
-    if ismethod(view):
-        view = cast(View, update_wrapper(partial(view), view))  # a bound method has no attributes of its own
-    setattr(view, MARK, EXEMPT)
-    return view
-
-
-# The decorators carry what they would mark a view with: a class may apply them only when it serves a request.
-setattr(idempotent, MARK, DEFAULT)
-setattr(exempt, MARK, EXEMPT)
-
-
 def after_commit(act: Callable[[], object]) -> None:
-    """Have something done once the request's work is committed, such as enqueueing a job that reads it.
+    """Call *act* once the request's work is committed, for example to enqueue a job that reads it.
 
-    It is not done if the work is rolled back, nor for a replay. Without a key it is done when the view has answered.
+    It is not called if the work is rolled back, nor for a replay. Without a key, it is called after the view.
     """
     found = exchange.peek(request.environ, current_state())
     if found is not None and found.attempt is not None:
@@ -213,5 +138,5 @@ def after_commit(act: Callable[[], object]) -> None:
 
 
 def reference() -> Reference | None:
-    """Give the reference of the current request's record, to show to people; None without a key."""
+    """Give the reference of the current request's record, to show to users; None without a key."""
     return exchange.reference_in(request.environ)

@@ -1,4 +1,4 @@
-"""Decorators that protect nothing: looked for at an app's first request, when all its routes are known."""
+"""Finds decorators that protect nothing, at an app's first request, when all its routes are known."""
 
 import logging
 from collections import defaultdict
@@ -10,7 +10,8 @@ from typing import Any
 from flask import Flask, request
 
 from flask_idempotency.errors import ConfigError
-from flask_idempotency.policy import Options, Policy
+from flask_idempotency.http.receipt_links import has_receipts
+from flask_idempotency.policy import DEFAULT, Exempt, Options, Policy
 from flask_idempotency.settings import SAFE_METHODS
 from flask_idempotency.state import State
 from flask_idempotency.stores.forks import start_afresh_in_child
@@ -21,7 +22,7 @@ log = logging.getLogger("flask_idempotency")
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """What is wrong with a decorator, in a sentence that says what to do; and whether its requests are refused."""
+    """What is wrong with a decorator, in a sentence that says what to do, and whether its requests are refused."""
 
     sentence: str
     is_refused: bool = True
@@ -31,7 +32,7 @@ Mistakes = dict[tuple[str, str], Mistake]  # of an endpoint's method
 
 
 class MisplacedDecorators:
-    """The decorators of one app that have no effect: named in the log once, and their requests are not run."""
+    """The decorators of one app that have no effect. Each is logged once, and requests to its view are refused."""
 
     def __init__(self, app: Flask, state: State) -> None:
         self._app, self._state, self._lock = app, state, Lock()
@@ -61,12 +62,31 @@ class MisplacedDecorators:
 
 
 def find_misplaced(app: Flask, state: State) -> Mistakes:
-    """Find the decorators that have no effect."""
-    return {**_above_routes(app, state), **_on_other_methods(app, state)}
+    """Find decorators without effect or with gaps, and options that the app cannot fulfil."""
+    return {**_without_receipts(app, state), **_above_routes(app, state), **_on_other_methods(app, state)}
+
+
+def _without_receipts(app: Flask, state: State) -> Mistakes:
+    """Find views that answer with the address of a receipt, in an app that serves none."""
+    if has_receipts(app):
+        return {}
+    found: Mistakes = {}
+    for endpoint, method in _served(app):
+        options = state.options_of(endpoint, method) or DEFAULT
+        if isinstance(options, Exempt):
+            continue
+        options = state.options_at(options, endpoint)
+        in_flight = options.in_flight or state.settings.in_flight
+        if in_flight == "accepted" and method in (options.methods or state.settings.methods):
+            found[endpoint, method] = Mistake(
+                f"{endpoint!r} has in_flight='accepted', which answers with the address of a receipt, and the app"
+                " serves none: register flask_idempotency.receipts.blueprint()."
+            )
+    return found
 
 
 def _above_routes(app: Flask, state: State) -> Mistakes:
-    """Find routes below their ``@idempotent``: what was registered is the view as it was before."""
+    """Find routes below their ``@idempotent``: they have registered the undecorated view."""
     views = {endpoint: list(layers_of(view)) for endpoint, view in app.view_functions.items()}
     marks = {name: [getattr(each, MARK) for each in layers if hasattr(each, MARK)] for name, layers in views.items()}
     protected = {id(each): name for name, layers in views.items() if marks[name] for each in layers}
@@ -87,27 +107,28 @@ def _above_routes(app: Flask, state: State) -> Mistakes:
 
 def _above(endpoint: str) -> Mistake:
     return Mistake(
-        f"@idempotent stands above the route of {endpoint!r}, which calls the view without it: move @idempotent below"
-        " the decorator that makes the route."
+        f"@idempotent is above the route decorator of {endpoint!r}, so the route calls the view without it: move"
+        " @idempotent below the route decorator."
     )
 
 
 def _beside(endpoint: str, other: str) -> Mistake:
-    """Name a route that may be meant to call the view as it is."""
+    """Describe a route that may call the undecorated view on purpose."""
     return Mistake(
-        f"{endpoint!r} calls the view of {other!r} without its @idempotent: move @idempotent below the decorators that"
-        " make both routes, or give this one a function of its own.",
+        f"{endpoint!r} calls the view of {other!r} without its @idempotent: move @idempotent below both route"
+        " decorators, or give this route its own function.",
         is_refused=False,
     )
 
 
 def _on_other_methods(app: Flask, state: State) -> Mistakes:
-    """Find what would run without the key that its decorator requires, and options that contradict each other."""
+    """Find methods that would run without the key that their decorator requires, and options that contradict."""
     views: defaultdict[tuple[Options, int], list[tuple[str, str]]] = defaultdict(list)
     everywhere: defaultdict[Options, set[str]] = defaultdict(set)
     for endpoint, method in _served(app):
         options = state.options_of(endpoint, method)
         if isinstance(options, Options):
+            options = state.options_at(options, endpoint)
             views[options, id(app.view_functions[endpoint])].append((endpoint, method))
             everywhere[options].add(method)
     mistakes: Mistakes = {}
@@ -128,9 +149,9 @@ def _on_one_view(
 ) -> Mistakes:
     """Find the methods of a view that would run without a key, though its policy requires one.
 
-    Reading needs none, and a decorator that several views share, as a base class does, may have its effect on another.
-    A decorator that names its methods leaves the others out on purpose, unless the view serves no other. A method that
-    is not covered runs as if we were not there, so it is not refused beside one that is.
+    Safe methods need none, and a decorator shared by several views, as in a base class, may take effect on another. A
+    decorator that names its methods leaves the others out on purpose, unless the view serves none that it names. A
+    method that is not covered runs unprotected; it is only warned about if the view has another that is covered.
     """
     methods = {method for _, method in places}
     covered = policy.methods & methods
@@ -143,18 +164,16 @@ def _on_one_view(
 
 
 def _without_key(endpoint: str, left: Collection[str], covered: Collection[str]) -> Mistake:
-    names = " and ".join(sorted(left))
-    runs, needs = ("runs", "needs") if len(left) == 1 else ("run", "need")
     return Mistake(
-        f"{names} of {endpoint!r} {runs} without a key, though its @idempotent requires one: add"
-        f" methods={_set_of([*covered, *left])} to the decorator, or methods={_set_of(covered)} if {names} {needs} no"
-        " key.",
+        f"{' and '.join(sorted(left))} requests to {endpoint!r} run without a key, although its @idempotent requires"
+        f" one: add methods={_set_of([*covered, *left])} to the decorator, or methods={_set_of(covered)} if they need"
+        " no key.",
         is_refused=False,
     )
 
 
 def _without_effect(endpoint: str, methods: Collection[str], elsewhere: Collection[str]) -> Mistake:
-    """Say which methods to name: also those that the decorator covers on other views, which would lose it."""
+    """Say which methods to name, including those that the decorator covers on other views."""
     missing = set(methods) - SAFE_METHODS
     all_ = _set_of({*missing, *elsewhere})
     advice = f"add methods={all_} to it, or remove it" if missing else "remove it, because reading needs no key"

@@ -1,21 +1,24 @@
 """How a request is opened: its policy is found, its key read and its course chosen: run, replay or refuse."""
 
 import logging
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING
+from datetime import timedelta
+from functools import cache, partial
 
 from flask import Request, Response, current_app, request
 
 from flask_idempotency import signals
 from flask_idempotency.calling import caller_of
-from flask_idempotency.core.decision import Refuse, Replay
+from flask_idempotency.core.decision import Accept, Refuse, Replay
+from flask_idempotency.core.preferences import Treatment, treat
 from flask_idempotency.core.record import Asked
 from flask_idempotency.core.reference import Reference, reference_of
 from flask_idempotency.errors import (
     CheckpointUnknown,
     IdempotencyError,
+    RequestInFlight,
     RequestRefused,
 )
 from flask_idempotency.guards import claiming
@@ -25,6 +28,7 @@ from flask_idempotency.http.capture import (
 )
 from flask_idempotency.http.exchange import Attempt, Exchange, Restored
 from flask_idempotency.http.reading import Reading, may_have_key, read
+from flask_idempotency.http.receipt_links import has_receipts, receipt_url
 from flask_idempotency.http.resuming import RESUMED
 from flask_idempotency.policy import DEFAULT, Exempt, Options, Policy
 from flask_idempotency.refusals import render_refusal
@@ -32,56 +36,70 @@ from flask_idempotency.sessions.database import Database
 from flask_idempotency.state import State, current_state
 from flask_idempotency.views import BEHIND_DISPATCH, has_own_dispatch
 
-if TYPE_CHECKING:
-    pass
-
-
 BEHIND_DECORATORS = (
-    "%s %s (%s) has decorators or its own dispatch_request, but not @idempotent: a request with a key is claimed, and a"
-    " replay is sent, before they run. Put @idempotent below whatever checks access, or @exempt on the view."
+    "The view %r (%s) has decorators or its own dispatch_request, but not @idempotent: a request with a key is claimed,"
+    " and a replay is sent, before they run. Put @idempotent below whatever checks access, or @exempt on the view."
 )
 NESTED = (
-    "One request has one claim, but a protected view was called inside another: move what they share into a function,"
+    "A protected view called another one, but a request can hold only one claim: move the shared code into a function,"
     " and call that."
 )
 NESTED_OTHERWISE = (
-    "One request has one claim, but {endpoint!r} called a protected view that has other options: give both the same"
-    " options, or move what they share into a function, and call that."
+    "{endpoint!r} called a protected view that has other options, but a request can hold only one claim: give both the"
+    " same options, or move the shared code into a function, and call that."
 )
 HIDDEN = (
-    "One request has one claim, but {endpoint!r} called a view that has @idempotent after its request was claimed,"
-    " because no @idempotent was found on it before: put @idempotent on the function that the route calls, and use"
-    " functools.wraps in the decorators above it."
+    "{endpoint!r} called a view with @idempotent after its request had been claimed without it, but a request can hold"
+    " only one claim: put @idempotent on the function that the route calls, and use functools.wraps in the decorators"
+    " above it."
 )
 BY_HAND = (
     "A protected view was called directly in a request context, where nothing settles the claim of a request with a"
     " key: use app.test_client() or app.full_dispatch_request(), or send no key."
 )
 
+Choose = Callable[[State, Policy, Reading, timedelta], Attempt | Replay | Refuse]
+
 log = logging.getLogger("flask_idempotency")
 
 
 def open_undecorated(state: State) -> Response | None:
-    """Open a request to a view that says nothing about itself."""
+    """Open a request to a view without a decorator of ours."""
     asked, settings = _this_request(), state.settings
-    if not (settings.required or may_have_key(asked)):
+    if not (settings.required or state.defaults.are_given or may_have_key(asked)):
         return None
     endpoint = asked.endpoint
     options = None if endpoint is None else state.options_of(endpoint, asked.method, loads=True)
     if isinstance(options, Exempt):
         _refuse_to_resume(state, asked)
     if endpoint is None or options is not None:
-        return None  # the latter opens where its decorator stands, or not at all
-    if asked.method in state.policy().methods:
+        return None  # a decorated view opens its request itself, or is exempt
+    covered = state.policy_at(DEFAULT, endpoint).methods
+    if asked.method in covered and state.is_news(("opened", endpoint, asked.method)):
         if state.is_behind_decorators(endpoint, asked.method):
-            state.warn_once(BEHIND_DECORATORS, asked.method, asked.url_rule, endpoint)
+            _warn_about_decorators(state, endpoint)
         if has_own_dispatch(current_app):
             state.warn_once(BEHIND_DISPATCH)
     return _open(state, asked, DEFAULT)
 
 
+def _warn_about_decorators(state: State, endpoint: str) -> None:
+    """Warn once for each view, naming all its methods concerned; a class is one view under all its endpoints."""
+    view = current_app.view_functions[endpoint]
+    if state.is_news(("decorators", id(getattr(view, "view_class", view)))):
+        rules = current_app.url_map.iter_rules(endpoint)
+        covered = state.policy_at(DEFAULT, endpoint).methods
+        methods = {method for rule in rules for method in rule.methods or ()} & covered
+        behind = [
+            each
+            for each in sorted(methods)
+            if state.options_of(endpoint, each) is None and state.is_behind_decorators(endpoint, each)
+        ]
+        log.warning(BEHIND_DECORATORS, endpoint, ", ".join(behind))
+
+
 class WatchingTheView:
-    """Knows whether a refusal that a phase or effect has raised leaves the view; if not, it made something of it."""
+    """Notes what leaves the view: a refusal of a phase or effect that does not was caught by it."""
 
     def __enter__(self) -> None:
         """Nothing to do before the view runs."""
@@ -96,9 +114,9 @@ class WatchingTheView:
 
 
 def open_decorated(options: Options) -> tuple[Response | None, AbstractContextManager[None]]:
-    """Open the current request where the decorator of its view stands: give its answer, or None and what to run it in.
+    """Open the current request at the decorator of its view: give its answer, or None and a context to run the view in.
 
-    A claim that was opened at another decorator with the same options covers this one too.
+    A claim that was opened by another decorator with the same options covers this view too.
     """
     state, asked = current_state(), _this_request()
     if _is_covered(state, asked, options):
@@ -107,9 +125,12 @@ def open_decorated(options: Options) -> tuple[Response | None, AbstractContextMa
 
 
 def _is_covered(state: State, asked: Request, options: Options) -> bool:
-    """Say whether the request was claimed before, as this view wants it. Raises IdempotencyError if otherwise."""
-    found, policy = exchange.peek(asked.environ), state.policy(options)
-    if found is None or asked.method not in policy.methods:
+    """Say whether the request is already claimed with the same options. Raises IdempotencyError if they differ."""
+    found = exchange.peek(asked.environ)
+    if found is None:
+        return False
+    policy = state.policy_at(options, asked.endpoint)
+    if asked.method not in policy.methods:
         return False
     if found.owner is not state or found.attempt is None:
         raise IdempotencyError(NESTED)
@@ -121,53 +142,59 @@ def _is_covered(state: State, asked: Request, options: Options) -> bool:
 
 
 def _refuse_to_resume(state: State, asked: Request) -> None:
-    """Keep a request that is resumed from a view that is not protected any more: it would run on every look."""
+    """Refuse to resume a request whose view is no longer protected: the completer would run it again and again."""
     resumed: Asked | None = asked.environ.get(RESUMED)
     if resumed is not None:
         known = reference_of(resumed.id)
-        log.critical("checkpoint_unknown: %s cannot be resumed, because its view is no longer protected", known)
+        log.critical(
+            "checkpoint_unknown: %s cannot be resumed, because its view is no longer protected; put its @idempotent"
+            " back until the request is finished",
+            known,
+        )
         raise render_refusal(state, CheckpointUnknown(retry_after=1), known)
 
 
 def _open(state: State, asked: Request, options: Options, *, at_decorator: bool = False) -> Response | None:
-    """Decide a request's course: None to run the view, an answer to replay, or a refusal that is raised."""
-    policy = state.policy(options)
+    """Decide what happens to a request: give None to run the view, or an answer to replay. Raises a refusal."""
+    policy = state.policy_at(options, asked.endpoint)
     if asked.method not in policy.methods:
         _refuse_to_resume(state, asked)
         return None
     if exchange.peek(asked.environ) is not None:
         raise IdempotencyError(NESTED)
-    exchange.note_opening(asked.environ, policy.guard)
+    exchange.note_opening(asked.environ, policy)
     known: Reference | None = None
     reading: Reading | None = None
-    course: Attempt | Replay | Refuse
+    course: Attempt | Replay | Refuse | Accept
+    treatment: Treatment | None = None
     try:
         reading = read(asked, policy, state.settings, partial(caller_of, asked, state, policy))
         if reading is None:
             return None
         if not exchange.is_prepared(asked.environ):
             raise IdempotencyError(BY_HAND)
-        if state.given_database is not None and _is_joined_elsewhere(state.given_database):
-            raise IdempotencyError(
-                "One request has one claim, but a protected request was sent inside another in the same process, where"
-                " they would share a transaction: send it over the network, or after the other has ended."
-            )
         known = reference_of(reading.asked.id)
-        course = _choose_course(state, policy, reading)
+        preferred = asked.environ.get("HTTP_PREFER", "")
+        may_accept = policy.dialect.knows_receipts and has_receipts()
+        treatment = treat(policy.in_flight, state.settings.wait, preferred, has_receipts=may_accept)
+        course = _choose_course(state, policy, reading, treatment)
     except RequestRefused as error:
         course = Refuse(error)
         if error.reference is not None:
             known = Reference(error.reference)
-    found = Exchange(state, course, policy, known, reading, at_decorator)
+    found = Exchange(state, course, policy, known, reading, at_decorator, treatment)
     exchange.put(asked.environ, found)
     match course:
         case Replay(snapshot):
             signals.tell(signals.replayed, reference=known, status=snapshot.status)
-            response = restore(snapshot, asked, str(known), current_app.response_class(), state.dialect)
+            response = restore(snapshot, asked, str(known), current_app.response_class(), policy.dialect)
             found.restored = Restored(response)
             return response
         case Refuse(refusal):
             raise render_refusal(state, refusal, known)
+        case Accept(retry_after):
+            signals.tell(signals.refused, reference=known, problem=RequestInFlight.problem, status=202)
+            return policy.dialect.render_accepted(str(known), receipt_url(str(known)), retry_after)
         case attempt:
             try:
                 attempt.begin()
@@ -176,24 +203,39 @@ def _open(state: State, asked: Request, options: Options, *, at_decorator: bool 
             return None
 
 
-def _choose_course(state: State, policy: Policy, reading: Reading) -> Attempt | Replay | Refuse:
-    if policy.guard == "lease":
-        if state.given_database is not None:
-            from flask_idempotency.sessions.borrowing import refuse_to_commit_beside  # as below
-
-            refuse_to_commit_beside(state.given_database)
-        return claiming.choose_course(state, policy, reading)
-    from flask_idempotency.guards.entering import (
-        choose_course,  # brings SQLAlchemy's ORM, which takes time; for db= only
-    )
-
-    return choose_course(state, policy, reading)
+def _choose_course(
+    state: State, policy: Policy, reading: Reading, treatment: Treatment
+) -> Attempt | Replay | Refuse | Accept:
+    match _ask_guard(state, policy, reading, treatment.patience):
+        case Refuse(RequestInFlight(retry_after=after)) if treatment.is_accepted:
+            return Accept(after or 1)
+        case course:
+            return course
 
 
-def _is_joined_elsewhere(database: Database) -> bool:
-    from flask_idempotency.sessions.joined import is_joined_elsewhere  # as above
+def _ask_guard(state: State, policy: Policy, reading: Reading, patience: timedelta) -> Attempt | Replay | Refuse:
+    if state.given_database is None:
+        return claiming.choose_course(state, policy, reading, patience)
+    is_joined_elsewhere, refuse_to_commit_beside, choose_course = _with_database()
+    if is_joined_elsewhere(state.given_database):
+        raise IdempotencyError(
+            "A protected request was sent from inside another in the same process, where both would share a"
+            " transaction: send it over the network, or after the other has ended."
+        )
+    if policy.guard == "transaction":
+        return choose_course(state, policy, reading, patience)
+    refuse_to_commit_beside(state.given_database)
+    return claiming.choose_course(state, policy, reading, patience)
 
-    return is_joined_elsewhere(database)
+
+@cache  # an import statement in a function costs as much as ten calls, each time
+def _with_database() -> tuple[Callable[[Database], bool], Callable[[Database], None], Choose]:
+    """Load what brings SQLAlchemy's ORM, which takes time; for db= only."""
+    from flask_idempotency.guards.entering import choose_course
+    from flask_idempotency.sessions.borrowing import refuse_to_commit_beside
+    from flask_idempotency.sessions.joinable import is_joined_elsewhere
+
+    return is_joined_elsewhere, refuse_to_commit_beside, choose_course
 
 
 def _this_request() -> Request:

@@ -1,7 +1,8 @@
-"""What a view asks of the extension, frozen: the options of ``@idempotent`` laid over the app's settings."""
+"""How a view is protected: the options of ``@idempotent``, combined with the app's settings."""
 
+import re
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import timedelta
 from difflib import get_close_matches
 from inspect import signature
@@ -9,18 +10,22 @@ from typing import Any
 
 from flask import Request, Response
 
+from flask_idempotency.core.key import KeySyntax
+from flask_idempotency.core.preferences import InFlight
 from flask_idempotency.errors import ConfigError
-from flask_idempotency.settings import Guard, InFlight, Settings, check
+from flask_idempotency.http.dialects import Dialect, open_dialect
+from flask_idempotency.settings import DialectName, Guard, Settings, check
 
 Keep = Collection[int] | Callable[[Response], bool]
 ScopeFunction = Callable[[], object]
 FingerprintFunction = Callable[[Request], bytes | str]
+KeySource = str | Callable[[Request], str | None]
 CallerFunction = Callable[[str], object]
 
 
-@dataclass(frozen=True, slots=True, eq=False)  # two views that ask for the same are still two
+@dataclass(frozen=True, slots=True, eq=False)  # compared by identity, because functions given to it may have no hash
 class Options:
-    """The options of one view. None: as the app's settings say. Equal only to itself: a function may have no hash."""
+    """The options of one view; None stands for the app's setting."""
 
     required: bool | None = None
     guard: Guard | None = None
@@ -28,15 +33,17 @@ class Options:
     lease: timedelta | None = None
     in_flight: InFlight | None = None
     scope: ScopeFunction | None = None
+    key: KeySource | None = None
     fingerprint: FingerprintFunction | None = None
     keep: Keep | None = None
     methods: frozenset[str] | None = None
     resumable: bool | None = None
+    dialect: DialectName | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """How one view is protected, with nothing left open."""
+    """How one view is protected, with every option decided."""
 
     required: bool
     guard: Guard
@@ -44,29 +51,38 @@ class Policy:
     lease: timedelta
     in_flight: InFlight
     scope: ScopeFunction
+    key: KeySource | None  # None: the Idempotency-Key header, or a form's field
     fingerprint: FingerprintFunction | None
     keep: Keep | None
     methods: frozenset[str]
     resumable: bool
+    dialect: Dialect
+    key_syntax: KeySyntax
 
 
 class Exempt:
-    """The mark of a view that is left alone."""
+    """The mark of a view that is not protected."""
 
+
+_FIELD_NAME = re.compile(r"[A-Za-z0-9-]+")  # "_" would be the same variable of the environ as "-"
 
 EXEMPT = Exempt()
 DEFAULT = Options()
 
 
 def make_options(**given: Any) -> Options:
-    """Check the options given to ``@idempotent``. Raises ConfigError, in one sentence, for one that makes no sense."""
+    """Check the options given to ``@idempotent``. Raises ConfigError, in one sentence, for an invalid one."""
     known = [entry.name for entry in fields(Options)]
     for name in given.keys() - set(known):
         near = get_close_matches(name, known, n=1)
         hint = f"did you mean {near[0]}=?" if near else f"the options are {', '.join(known)}."
         raise ConfigError(f"{name}= is not an option of @idempotent; {hint}")
-    if given.get("scope") is not None and not is_question(given["scope"]):
+    if given.get("scope") is not None and not is_callable_without_arguments(given["scope"]):
         raise ConfigError(f"scope= must be a function without arguments, not {given['scope']!r}.")
+    if given.get("key") is not None and not _is_key_source(given["key"]):
+        raise ConfigError(
+            f"key= must be the name of a request header or a function that takes the request, not {given['key']!r}."
+        )
     if given.get("fingerprint") is not None and not callable(given["fingerprint"]):
         raise ConfigError(f"fingerprint= must be a function that takes the request, not {given['fingerprint']!r}.")
     keep = given.get("keep")
@@ -85,13 +101,19 @@ def make_options(**given: Any) -> Options:
     checked = {
         name: check(name.upper(), value)
         for name, value in given.items()
-        if value is not None and name not in ("scope", "fingerprint", "keep", "resumable")
+        if value is not None and name not in ("scope", "key", "fingerprint", "keep", "resumable")
     }
     return Options(**{**given, **checked})
 
 
-def is_question(scope: object) -> bool:
-    """Say whether a scope can be asked: a function that needs no arguments."""
+def lay_over(options: Options, defaults: Options) -> Options:
+    """Fill what a view's options leave open."""
+    given = {entry.name: getattr(options, entry.name) for entry in fields(Options)}
+    return replace(defaults, **{name: value for name, value in given.items() if value is not None})
+
+
+def is_callable_without_arguments(scope: object) -> bool:
+    """Say whether this can be a scope function."""
     if not callable(scope):
         return False
     try:
@@ -99,21 +121,39 @@ def is_question(scope: object) -> bool:
     except TypeError:
         return False
     except ValueError:
-        return True  # it does not say what it takes
+        return True  # a function of C without a signature
     return True
 
 
 def apply(options: Options, settings: Settings, scope: ScopeFunction, guard: Guard) -> Policy:
-    """Lay a view's options over the app's settings; *guard* is the app's own."""
-    values = {entry.name: getattr(options, entry.name) for entry in fields(Policy)}
+    """Combine a view's options with the app's settings; *guard* is the app's own."""
+    values = {entry.name: getattr(options, entry.name, None) for entry in fields(Policy)}
     for name, value in values.items():
         if value is None and hasattr(settings, name):
             values[name] = getattr(settings, name)
     chosen = options.guard or guard
     if options.resumable and chosen != "lease":
         raise ConfigError('resumable=True needs guard="lease": under the transaction guard there is nothing to resume.')
-    given = {"scope": options.scope or scope, "guard": chosen, "resumable": bool(options.resumable)}
+    dialect = open_dialect(options.dialect or settings.dialect, settings.docs_url)
+    if values["in_flight"] == "accepted" and not dialect.knows_receipts:
+        raise ConfigError(
+            "in_flight='accepted' needs another dialect: Stripe's SDKs would take the 202 for the object they create."
+        )
+    given: dict[str, Any] = {
+        "scope": options.scope or scope,
+        "guard": chosen,
+        "resumable": bool(options.resumable),
+        "dialect": dialect,
+        "key_syntax": settings.key_syntax or dialect.key_syntax,
+    }
     return Policy(**{**values, **given})
+
+
+def _is_key_source(value: object) -> bool:
+    """Say whether a key can come from there. WSGI keeps two header fields apart from the others; no key is in those."""
+    if isinstance(value, str):
+        return bool(_FIELD_NAME.fullmatch(value)) and value.lower() not in ("content-type", "content-length")
+    return callable(value)
 
 
 def _is_status(value: object) -> bool:

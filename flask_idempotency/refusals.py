@@ -1,4 +1,4 @@
-"""A refusal on its way out: given its reference and its document, told of, and rendered by the app or by us."""
+"""Refusals on their way out: given a reference and a document, signalled, and rendered by the app or by us."""
 
 import logging
 from collections.abc import Callable
@@ -20,7 +20,10 @@ from flask_idempotency.errors import (
     StoreUnavailable,
     WorkRefused,
 )
+from flask_idempotency.http import exchange
+from flask_idempotency.http.additions import add_to_replay
 from flask_idempotency.http.capture import restore, with_fresh_headers
+from flask_idempotency.http.dialects import Dialect
 from flask_idempotency.http.exchange import Exchange
 from flask_idempotency.http.reading import Reading
 from flask_idempotency.state import State, current_state
@@ -29,33 +32,39 @@ log = logging.getLogger("flask_idempotency")
 
 
 def render_refusal(state: State, refusal: RequestRefused, known: Reference | None) -> RequestRefused:
-    """Give a refusal its reference and its document, and tell of it."""
+    """Give a refusal its reference and its document, and send the signal ``refused``."""
     refusal.reference = refusal.reference or known
     if refusal.retryable:
         refusal.retry_after = max(1, refusal.retry_after or 1)
-    refusal.response = state.dialect.render(refusal)
+    refusal.response = _dialect(state).render(refusal)
     signals.tell(signals.refused, reference=refusal.reference, problem=refusal.problem, status=refusal.code)
-    for name in request.blueprints:  # or a blueprint's handler for every exception would come before the app's for this
+    for name in request.blueprints:  # else a blueprint's handler for every exception would take precedence
         current_app.error_handler_spec[name][None].setdefault(RequestRefused, render)
     return refusal
 
 
+def _dialect(state: State) -> Dialect:
+    """Give the dialect of the current request, or of the app before the view's is known."""
+    policy = exchange.policy_in(request.environ)
+    return state.dialect if policy is None else policy.dialect
+
+
 def register(app: Flask) -> None:
-    """Have refusals rendered by us, unless the app does so: its handler for every error would leave a bare status."""
+    """Render refusals ourselves unless the app does; its handler for all errors would reduce them to a status."""
     if RequestRefused not in app.error_handler_spec[None][None]:
         app.register_error_handler(RequestRefused, render)
 
 
 def render(refusal: RequestRefused) -> Any:
-    """Make the answer of a refusal: the app's own, if it has a handler for our errors, or the problem document."""
-    if refusal.response is None:  # raised in the view, by the body that it reads
+    """Make the answer for a refusal: the app's own, if it has a handler for our errors, or the problem document."""
+    if refusal.response is None:  # raised while the view reads the body
         render_refusal(current_state(), refusal, None)
     handler = _own_handler(refusal)
     return refusal.response if handler is None else current_app.ensure_sync(handler)(refusal)
 
 
 def _own_handler(refusal: RequestRefused) -> Callable[..., Any] | None:
-    """Find the app's handler for this refusal in Flask's order; one for errors that are not ours does not count."""
+    """Find the app's handler for this refusal, in Flask's order; handlers for other classes do not count."""
     ours = [each for each in type(refusal).__mro__ if issubclass(each, IdempotencyError)]
     for code in (refusal.code, None):
         for name in (*request.blueprints, None):
@@ -66,11 +75,11 @@ def _own_handler(refusal: RequestRefused) -> Callable[..., Any] | None:
     return None
 
 
-# -- where it is too late to raise one --------------------------------------------------------------------------------
+# -- when it is too late to raise a refusal ----------------------------------------------------------------------------
 
 
 def answer_like_a_duplicate(found: Exchange, reading: Reading, response: Response) -> Response:
-    """Answer a run that lost its claim: what the new owner has stored, or that it is still at it."""
+    """Answer a run that lost its claim: replay what the new owner has stored, or say that it is still running."""
     known = reference_of(reading.asked.id)
     course: Run | Replay | Refuse
     try:
@@ -83,37 +92,38 @@ def answer_like_a_duplicate(found: Exchange, reading: Reading, response: Respons
             case _:
                 course = Refuse(RequestInFlight(retry_after=1))
     except StoreUnavailable as error:
-        course = Refuse(OutcomeUnknown(retry_after=error.retry_after))  # not "nothing was run": the view was
+        course = Refuse(OutcomeUnknown(retry_after=error.retry_after))  # "nothing was run" would be wrong here
     if isinstance(course, Replay):
         signals.tell(signals.replayed, reference=known, status=course.snapshot.status)
         base = with_fresh_headers(current_app.response_class(), response)
-        return restore(course.snapshot, request, known, base, current_state().dialect)
+        dialect = found.policy.dialect
+        return add_to_replay(restore(course.snapshot, request, known, base, dialect), current_state().on_replay)
     assert isinstance(course, Refuse), "a settled record is not run"
     return refusal_as_answer(found, course.refusal, known, response)
 
 
 def refusal_as_answer(found: Exchange, refusal: RequestRefused, known: Reference, response: Response) -> Response:
-    """Make the answer of a refusal where it is too late to raise it; the app's own handler is asked as ever."""
+    """Make the answer for a refusal that can no longer be raised; the app's own handler is still used."""
     state = current_state()
     answer = current_app.make_response(render(render_refusal(state, refusal, known)))
     return mark_refusal(state, found, refusal, with_fresh_headers(answer, response))
 
 
 def mark_refusal(state: State, found: Exchange, refusal: RequestRefused, response: Response) -> Response:
-    """Give the answer of a refusal its marks; where a database was lost, leave nothing that fails on it afterwards."""
+    """Add the headers of a refusal. If the database is not available, end its sessions, so that no hook fails on it."""
     if found.reduced is refusal:
-        state.dialect.lay_over(response, refusal)
+        found.policy.dialect.lay_over(response, refusal)
     if isinstance(refusal, StoreUnavailable | OutcomeUnknown) and state.given_database is not None:
         from flask_idempotency.sessions.app_sessions import (
             end_sessions,  # brings SQLAlchemy's ORM, which only db= needs
         )
 
         end_sessions(state.given_database)
-    return state.dialect.mark_refusal(response, refusal)
+    return found.policy.dialect.mark_refusal(response, refusal)
 
 
 def failure_as_answer(error: WorkRefused, response: Response) -> Response:
-    """Make the answer of a failure that nobody can catch any more: the view has returned."""
+    """Make the answer for a failure after the view has returned, where nothing can catch it any more."""
     log.error("%s", error)
     failure = InternalServerError(original_exception=error)
     return with_fresh_headers(current_app.make_response(current_app.handle_http_exception(failure)), response)

@@ -1,4 +1,4 @@
-"""A request's way: opened, run or answered at once, settled, and in the worst case abandoned."""
+"""The way of a request: it is opened, run or answered at once, settled, and in the worst case abandoned."""
 
 import logging
 from collections.abc import Callable, Iterable
@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 from flask import Flask, Response, got_request_exception, request
 from werkzeug.exceptions import HTTPException
 
-from flask_idempotency.core.decision import Refuse, Replay
+from flask_idempotency.core.decision import Accept, Refuse, Replay
 from flask_idempotency.core.keeping import is_success
 from flask_idempotency.core.outcome import Ending, Made, Pending, ending_of
 from flask_idempotency.core.record import Asked
+from flask_idempotency.core.scope import caller_named
 from flask_idempotency.errors import (
     CheckpointUnknown,
     ClaimLost,
@@ -23,6 +24,7 @@ from flask_idempotency.errors import (
     WorkRefused,
 )
 from flask_idempotency.http import exchange
+from flask_idempotency.http.additions import add_to_replay
 from flask_idempotency.http.capture import (
     has_failed,
     is_kept,
@@ -30,8 +32,10 @@ from flask_idempotency.http.capture import (
     restore,
     take_down,
 )
+from flask_idempotency.http.dialects import KEY
 from flask_idempotency.http.exchange import Attempt, Exchange
 from flask_idempotency.http.reading import Reading
+from flask_idempotency.http.receipt_links import receipt_url
 from flask_idempotency.http.resuming import RESUMED, ROUTED
 from flask_idempotency.misplaced import MisplacedDecorators
 from flask_idempotency.opening import open_undecorated
@@ -42,8 +46,7 @@ from flask_idempotency.refusals import (
     refusal_as_answer,
     register,
 )
-from flask_idempotency.sessions.current import CURRENT
-from flask_idempotency.sessions.outside_work import CURRENT_RUN
+from flask_idempotency.sessions.current import CURRENT, CURRENT_RUN
 from flask_idempotency.state import State, current_state
 from flask_idempotency.stores.forks import notice_fork
 
@@ -53,13 +56,13 @@ if TYPE_CHECKING:
 
 NOT_SETTLED = (
     "{endpoint!r} was run in a request context that ended before app.process_response() was called, so its answer was"
-    " not stored, and under the transaction guard its work was undone: use app.test_client() or"
+    " not stored, and under the transaction guard its work was rolled back: use app.test_client() or"
     " app.full_dispatch_request()."
 )
 
 UNDONE = (
-    "{endpoint} committed something and answered {status}, which its keep= does not keep, so what it committed was"
-    " rolled back; keep that status too, or commit nothing before such an answer."
+    "{endpoint} committed changes and answered {status}, which its keep= does not keep, so they were rolled back: keep"
+    " that status too, or commit nothing before such an answer."
 )
 
 log = logging.getLogger("flask_idempotency")
@@ -68,32 +71,34 @@ log = logging.getLogger("flask_idempotency")
 def follow(app: Flask, state: State) -> None:
     """Follow every request of an app from its start to its end.
 
-    Two methods of the app are wrapped, for there is no hook that comes behind all hooks, in whatever order an app and
-    its extensions have registered them.
+    Three methods of the app are wrapped, because no hook is certain to run after all others, in whatever order an app
+    and its extensions register them, and none runs for an exception that has a handler.
     """
     app.url_value_preprocessor(MisplacedDecorators(app, state).check)
     register(app)
     app.preprocess_request = _opening(app, state)  # type: ignore[method-assign]  # see above
     app.process_response = _settling(app, state)  # type: ignore[method-assign]  # see above
+    app.handle_user_exception = _handling(app, state)  # type: ignore[method-assign]  # see above
     got_request_exception.connect(_note_failure, app)
     app.teardown_request(partial(_end_by_hand, app, state))
     app.wsgi_app = _with_safety_net(app, state)  # type: ignore[assignment, method-assign]  # the documented way
 
 
 def _opening(app: Flask, state: State) -> Callable[..., Any]:
-    """Wrap an app's ``preprocess_request``: a view that says nothing about itself is opened behind all the hooks.
+    """Wrap an app's ``preprocess_request``: a request to an undecorated view is opened after all its hooks.
 
-    So whoever refuses a request there refuses its replay too, and leaves no claim.
+    A hook that refuses a request there refuses its replay too, and leaves no claim.
     """
     preprocess = app.preprocess_request
 
     def run(*args: Any, **options: Any) -> Any:  # newer versions of Flask pass the context
-        if not exchange.is_prepared(request.environ):
-            exchange.prepare_by_hand(request.environ)
-        resumed: Asked | None = request.environ.get(RESUMED)
+        environ = request.environ  # asked for once: each look through Flask's proxy is six calls
+        if not exchange.is_prepared(environ):
+            exchange.prepare_by_hand(environ)
+        resumed: Asked | None = environ.get(RESUMED)
         if resumed is not None and state.caller is not None:
-            request.environ[ROUTED].append(True)
-            state.caller(resumed.scope)  # before anybody asks whose request it is
+            environ[ROUTED].append(True)
+            state.caller(caller_named(resumed.scope, state.settings.namespace))  # before a hook asks for the user
         answer = preprocess(*args, **options)
         return open_undecorated(state) if answer is None else answer
 
@@ -101,38 +106,52 @@ def _opening(app: Flask, state: State) -> Callable[..., Any]:
 
 
 def _settling(app: Flask, state: State) -> Callable[..., Any]:
-    """Wrap an app's ``process_response``: the answer is noted before the first hook and settled behind the last.
+    """Wrap an app's ``process_response``: the answer is noted before the first hook and settled after the last.
 
-    What a hook commits, or Flask when it saves the session, is part of the request. What the view did must be known
-    before they run, for one of them may raise.
+    What a hook commits, or Flask when it saves the session, is part of the request. What the view did is noted before
+    they run, because one of them may raise.
     """
     process: Callable[..., Response] = app.process_response
 
     def run(*args: Any, **options: Any) -> Response:
         *context, response = args  # newer versions of Flask pass the context before it
-        found = exchange.peek(request.environ, state)
+        environ = request.environ
+        found = exchange.peek(environ, state)
         if found is not None and found.attempt is not None:
             _note(found, found.attempt, response)
         response = process(*context, response, **options)
         if found is not None and isinstance(found.outcome, Made):
             _read_body(state, found, found.outcome, response)
-        return _settle(app, state, response)
+        response = _settle(app, state, environ, response)
+        return response if found is None else found.policy.dialect.sign(response, environ.get(KEY))
+
+    return run
+
+
+def _handling(app: Flask, state: State) -> Callable[..., Any]:
+    """Wrap an app's ``handle_user_exception``: what a handler makes of an error is not what the view has answered."""
+    handle = app.handle_user_exception
+
+    def run(*args: Any) -> Any:  # newer versions of Flask pass the context before it
+        if (found := exchange.peek(request.environ, state)) is not None:
+            found.note_handled(args[-1])
+        return handle(*args)
 
     return run
 
 
 def _note(found: Exchange, attempt: Attempt, response: Response) -> None:
-    """Note the answer before the first hook, and what the view has left to be committed."""
+    """Note the answer before the first hook, and what the view has left uncommitted."""
     if found.response is None and not found.has_failed:
         attempt.note_end()
-        found.note_answer(response, is_kept(found.policy, response))
+        found.note_answer(response, is_kept(found.policy, response, is_views_own=found.is_views_own))
 
 
 def _read_body(state: State, found: Exchange, made: Made, response: Response) -> None:
-    """Read an answer that will be kept before its run is settled: what makes it belongs to the view, and may write.
+    """Read an answer that will be kept before its run is settled: the generator belongs to the view, and may write.
 
-    Under the transaction guard it fails with the view. Under a lease what the view did stands, and its client sees the
-    answer break off.
+    If it raises under the transaction guard, the view has failed. Under a lease what the view did stands, and its
+    client sees the answer break off.
     """
     if not made.is_kept or has_failed(found.policy, made, response):
         return
@@ -147,7 +166,7 @@ def _read_body(state: State, found: Exchange, made: Made, response: Response) ->
 
 
 def _note_failure(_: Flask, exception: BaseException | None = None, **__: Any) -> None:
-    """Remember that an exception went unhandled: the page that Flask makes of it must not be stored."""
+    """Note that an exception went unhandled: the page that Flask makes of it must not be stored."""
     found = exchange.peek(request.environ, current_state())
     if found is None:
         return
@@ -157,18 +176,30 @@ def _note_failure(_: Flask, exception: BaseException | None = None, **__: Any) -
         found.note_unhandled()
 
 
-def _settle(app: Flask, state: State, response: Response) -> Response:
-    """Settle a request once its answer is made, and every hook has been over it."""
-    match exchange.pop(request.environ, state):
-        case None:
-            pass
+def _settle(app: Flask, state: State, environ: "WSGIEnvironment", response: Response) -> Response:
+    """Settle a request once its answer is made and every hook has run."""
+    found = exchange.pop(environ, state)
+    if found is None:
+        return response
+    response = _settle_course(app, state, environ, found, response)
+    if honoured := found.preferences_honoured:
+        response.headers["Preference-Applied"] = honoured
+    return response
+
+
+def _settle_course(
+    app: Flask, state: State, environ: "WSGIEnvironment", found: Exchange, response: Response
+) -> Response:
+    match found:
         case Exchange(course=Replay(snapshot), reference=str(known), restored=restored, has_failed=False):
-            if restored is not None and restored.is_intact(response):
-                return response
-            return restore(snapshot, request, known, response, state.dialect)
-        case Exchange(course=Refuse(refusal), has_failed=False) as found:
+            if restored is None or not restored.is_intact(response):
+                response = restore(snapshot, request, known, response, found.policy.dialect)
+            return add_to_replay(response, state.on_replay)
+        case Exchange(course=Refuse(refusal), has_failed=False):
             return mark_refusal(state, found, refusal, response)
-        case Exchange(attempt=attempt, reference=str(known), reading=Reading() as reading) as found if attempt:
+        case Exchange(course=Accept(retry_after), reference=str(known), has_failed=False):
+            return found.policy.dialect.mark_accepted(response, known, receipt_url(known), retry_after)
+        case Exchange(attempt=attempt, reference=str(known), reading=Reading() as reading) if attempt:
             try:
                 _conclude(app, state, found, attempt, None if found.has_failed else response)
             except ClaimLost:
@@ -179,12 +210,12 @@ def _settle(app: Flask, state: State, response: Response) -> Response:
                 return failure_as_answer(error, response)
             except BaseException as error:
                 if not isinstance(error, Exception):
-                    exchange.put(request.environ, found)  # stopped in the middle: the safety net ends it
+                    exchange.put(environ, found)  # the worker is being stopped: the safety net ends the run
                 raise
             match found.outcome:
                 case Made(refusal=RequestRefused() as inside) if response.status_code == inside.code:
                     return mark_refusal(state, found, inside, response)
-            return state.dialect.mark_first(response, known)
+            return found.policy.dialect.mark_first(response, known)
     return response
 
 
@@ -207,15 +238,15 @@ def _with_safety_net(app: Flask, state: State) -> "WSGIApplication":
             if found is not None:
                 _abandon(app, state, found)
             CURRENT_RUN.set(outer_run)
-            CURRENT.set(outer)  # whatever became of ours: the thread has other requests, before and around this one
+            CURRENT.set(outer)  # the thread serves other requests, and may serve one around this one
 
     return serve
 
 
 def _end_by_hand(app: Flask, state: State, error: BaseException | None) -> None:
-    """Settle a run in a request context that was pushed by hand, when it is torn down: there is no other safety net.
+    """Settle a run in a request context that was pushed by hand, at its teardown: there is no other safety net.
 
-    Raises IdempotencyError if the view has returned: whoever called it believes that its work is done.
+    Raises IdempotencyError if the view has returned, because its caller believes that the work is done.
     """
     if not exchange.is_by_hand(request.environ):
         return
@@ -234,19 +265,19 @@ def _abandon(app: Flask, state: State, found: Exchange, context: AbstractContext
         with app.app_context() if context is None else context:
             _conclude(app, state, found, found.attempt, None)
     except (ClaimLost, OutcomeUnknown, StoreUnavailable, CheckpointUnknown):
-        pass  # it has been told; there is no answer to give
+        pass  # it has been logged, and there is no answer to send
     except WorkRefused as error:
         log.error("%s", error)
     except Exception:
         # Another exception may be in flight; raising here would hide the one that matters.
-        log.exception("could not settle %s", found.reference)
+        log.exception("could not settle %s after an error; its retry runs once the claim has ended", found.reference)
 
 
 def _conclude(app: Flask, state: State, found: Exchange, attempt: Attempt, sent: Response | None) -> None:
-    """End a run: keep its answer, as it is sent if it is sent, or let the next attempt run.
+    """End a run: keep its answer, or let the next attempt run. *sent* is the answer as it is sent, if one is.
 
-    An answer that a hook has spoilt is kept where the effect stands all the same. Raises ClaimLost if somebody else's
-    answer stands, or whatever else keeps this one from being given.
+    If a hook has failed, the view's own answer is kept provided that its work is committed. Raises ClaimLost if another
+    attempt's answer stands, or whatever else keeps this one from being sent.
     """
     policy, outcome = found.policy, found.outcome
     ending = ending_of(outcome, has_failed=has_failed(policy, outcome, sent))
@@ -266,20 +297,24 @@ def _conclude(app: Flask, state: State, found: Exchange, attempt: Attempt, sent:
 
 
 def _do_late(app: Flask, acts: list[Callable[[], object]]) -> None:
-    """Do what was to be done after the commit, where its request has ended long since."""
+    """Call the functions given to ``after_commit`` when the answer is stored after its request has ended."""
     with app.app_context():
         while acts:
             try:
                 do_afterwards(acts)
             except BaseException as error:  # noqa: BLE001  # the thread looks after other requests too
-                log.error("a function given to after_commit wanted to end the process: %s", type(error).__name__)
+                log.error(
+                    "a function given to after_commit raised %s, which does not end the process here; the request took"
+                    " effect",
+                    type(error).__name__,
+                )
 
 
 def do_afterwards(acts: list[Callable[[], object]]) -> None:
-    """Do each once, whatever becomes of it."""
+    """Call each once; one that fails is logged and keeps no other from running."""
     while acts:
         act = acts.pop(0)
         try:
             act()
         except Exception:
-            log.exception("a function given to after_commit failed; the request took effect all the same")
+            log.exception("a function given to after_commit failed; the request took effect")

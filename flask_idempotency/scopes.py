@@ -1,4 +1,4 @@
-"""Ready-made answers to “who is asking?”. Each gives the caller's name, or None for a caller it does not know.
+"""Ready-made scope functions. Each names the caller, or returns None for an unknown one.
 
 A key counts only together with its scope: one caller never sees, blocks or delays another's records.
 """
@@ -13,7 +13,7 @@ __all__ = ["credential", "everyone", "flask_login", "remote_addr", "session_fiel
 
 def credential() -> str | None:
     """The digest of the Authorization header. Only for credentials that outlive a retry, such as API keys:
-    with short-lived tokens a refreshed token is another caller, and its retry runs again.
+    a refreshed token counts as another caller, whose retry runs again.
     """
     header = request.headers.get("Authorization")
     return sha256(header.encode("utf-8", "surrogatepass")).hexdigest() if header else None
@@ -21,7 +21,7 @@ def credential() -> str | None:
 
 def flask_login() -> str | None:
     """The id of the user that Flask-Login has logged in."""
-    from flask_login import current_user  # an optional companion
+    from flask_login import current_user  # an optional dependency
 
     id_ = current_user.get_id() if current_user.is_authenticated else None
     return None if id_ is None else str(id_)
@@ -38,10 +38,10 @@ def session_field(name: str) -> Callable[[], object]:
 
 
 def remote_addr() -> str | None:
-    """The caller's network address: for a service on a private network. Behind a proxy, set up ProxyFix first."""
+    """The caller's network address, for services on a private network. Behind a proxy, set up ProxyFix first."""
     return request.remote_addr
 
 
 def everyone() -> str:
-    """One scope for all: for an app with a single caller. Any caller can then be answered with another's answer."""
+    """One scope for everybody, for apps with a single caller: any caller can get another caller's answer."""
     return "everyone"

@@ -8,19 +8,18 @@ from difflib import get_close_matches
 from typing import Any, Literal, get_args
 
 from flask_idempotency.core.key import KeySyntax
+from flask_idempotency.core.preferences import InFlight
 from flask_idempotency.errors import ConfigError
 
 Guard = Literal["transaction", "lease"]
-InFlight = Literal["conflict", "wait"]
+DialectName = Literal["ietf", "stripe"]
 
 DOCS_URL = "https://flask-idempotency.readthedocs.io/en/latest/errors.html"
 SHORTEST, LONGEST_LEASE, LONGEST_RETENTION = timedelta(seconds=1), timedelta(days=1), timedelta(days=3650)
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
-LONGEST_WAIT = timedelta(minutes=5)  # a waiter occupies a worker thread; nobody's proxy is more patient than this
+LONGEST_WAIT = timedelta(minutes=5)  # a waiting duplicate occupies a worker thread, and no usual proxy waits longer
 
 _NOT_YET: dict[str, Collection[object] | None] = {  # None: every value
-    "IN_FLIGHT": ("accepted",),
-    "DIALECT": ("stripe",),
     "ENCRYPTION_KEYS": None,
     "QUOTA": None,
 }
@@ -35,34 +34,34 @@ class Settings:
     methods: frozenset[str] = field(default=frozenset({"POST", "PATCH"}))  # the methods HTTP does not make repeatable
     required: bool = False  # installing the extension must not break a client
     guard: Guard | None = None  # the transaction guard where db= is given: it costs no commit; else the lease guard
-    lease: timedelta = timedelta(seconds=30)  # two renewals may be missed; a crashed request is free after it
+    lease: timedelta = timedelta(seconds=30)  # two renewals may be missed; a crashed request waits no longer
     retention: timedelta = timedelta(hours=24)  # a day of retries, as the payment providers do
-    grace: timedelta = timedelta(hours=1)  # what has expired can be looked at a while longer
-    in_flight: InFlight = "conflict"  # a duplicate costs a worker nothing
-    wait: timedelta = timedelta(seconds=10)  # below the usual time-outs of clients and proxies
-    dialect: Literal["ietf"] = "ietf"  # the draft's statuses, problem documents
-    key_syntax: KeySyntax = "auto"  # the draft quotes keys, most clients do not: both are read
+    grace: timedelta = timedelta(hours=1)  # expired records can be inspected a while longer
+    in_flight: InFlight = "conflict"  # a duplicate does not occupy a worker
+    wait: timedelta = timedelta(seconds=10)  # below the usual timeouts of clients and proxies
+    dialect: DialectName = "ietf"  # the draft's statuses, problem documents
+    key_syntax: KeySyntax | None = None  # as the dialect's clients write their keys
     max_body: int = 4 * 1024 * 1024  # bytes: holds any form or JSON order, and bounds a worker's memory
     docs_url: str = DOCS_URL
-    housekeeping: bool = True  # renews leases and reaps; without it somebody else must run: flask idempotency reap
+    housekeeping: bool = True  # renews leases and reaps; without it, run flask idempotency reap regularly
     encryption_keys: None = None
     quota: None = None
 
 
 def read_settings(config: Mapping[str, Any]) -> Settings:
-    """Read the app's settings. Raises ConfigError, in one sentence, for a name or a value that makes no sense."""
+    """Read the app's settings. Raises ConfigError, in one sentence, for an unknown name or an invalid value."""
     prefix = "IDEMPOTENCY_"
     given = {name.removeprefix(prefix): value for name, value in config.items() if name.startswith(prefix)}
     known = {entry.name.upper() for entry in fields(Settings)}
     for name in sorted(given.keys() - known):
         near = get_close_matches(name.upper(), known, n=1)
-        hint = f"did you mean {prefix}{near[0]}?" if near else "the page “Configuration” lists them all."
+        hint = f"did you mean {prefix}{near[0]}?" if near else 'the page "Configuration" lists all settings.'
         raise ConfigError(f"{prefix}{name} is not a setting; {hint}")
     return Settings(**{name.lower(): check(name, value, prefix) for name, value in given.items()})
 
 
 def check(name: str, value: Any, prefix: str = "") -> Any:
-    """Give the value of one setting in its proper type. Raises ConfigError, in one sentence, if it makes no sense."""
+    """Check the value of one setting and convert it. Raises ConfigError, in one sentence, if it is invalid."""
     label = f"{prefix}{name}" if prefix else f"{name.lower()}="
     if name in _NOT_YET and value is not None:
         values = _NOT_YET[name]
@@ -136,7 +135,7 @@ def _size(value: Any) -> int:
 
 
 def _docs_url(value: Any) -> str:
-    # It stands in a header between angle brackets, and the code of a refusal is put behind it.
+    # It is sent in a header between angle brackets, with the code of the refusal appended.
     if not isinstance(value, str) or not re.fullmatch(r"https?://[0-9A-Za-z][!$-;=?-Z_a-z~]*", value):
         raise ValueError("must be an absolute http or https URL without a fragment")
     return value
@@ -157,8 +156,8 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "GRACE": _duration(timedelta(0), LONGEST_RETENTION),
     "IN_FLIGHT": _one_of(get_args(InFlight)),
     "WAIT": _duration(timedelta(0), LONGEST_WAIT),
-    "DIALECT": _one_of(("ietf",)),
-    "KEY_SYNTAX": _one_of(get_args(KeySyntax)),
+    "DIALECT": _one_of(get_args(DialectName)),
+    "KEY_SYNTAX": lambda value: None if value is None else _one_of(get_args(KeySyntax))(value),
     "MAX_BODY": _size,
     "DOCS_URL": _docs_url,
     "HOUSEKEEPING": _boolean,

@@ -1,22 +1,26 @@
-"""What the extension knows about one app: a frozen object in ``app.extensions``, never on the extension itself."""
+"""The extension's state for one app: a frozen object in ``app.extensions``, never on the extension itself."""
 
 import logging
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
+from weakref import WeakKeyDictionary
 
 import click
 from blinker import NamedSignal
 from flask import Flask, current_app
+from flask.sansio.blueprints import Blueprint  # of which the app's own kind is one
 
 from flask_idempotency import scopes, signals
 from flask_idempotency.errors import ConfigError, StoreUnavailable
 from flask_idempotency.guards.housekeeping import Housekeeper
 from flask_idempotency.guards.sightings import Sightings
 from flask_idempotency.guards.waiting import Waiters, WaitLimit
+from flask_idempotency.http.additions import ReplayHook
 from flask_idempotency.http.dialects import Dialect, open_dialect
 from flask_idempotency.policy import (
     DEFAULT,
@@ -26,15 +30,13 @@ from flask_idempotency.policy import (
     Policy,
     ScopeFunction,
     apply,
-    is_question,
+    is_callable_without_arguments,
+    lay_over,
 )
 from flask_idempotency.sessions.database import Database, open_database
 from flask_idempotency.settings import Guard, Settings, read_settings
-from flask_idempotency.stores import Store, TablesMissing, open_store
+from flask_idempotency.stores import Store, TablesMissing, TransactionalStore, locate_store, open_store
 from flask_idempotency.views import has_decorators, has_decorators_inside, is_lazy, load, options_of
-
-if TYPE_CHECKING:
-    from sqlalchemy import URL
 
 NAME = "idempotency"
 NO_DATABASE = "the app's own database, on a server or in a file: init_app(app, db=db)"
@@ -42,31 +44,43 @@ NO_DATABASE = "the app's own database, on a server or in a file: init_app(app, d
 log = logging.getLogger("flask_idempotency")
 
 
+class BlueprintDefaults(WeakKeyDictionary[Blueprint, Options]):
+    """The options that blueprints give their views. Knows without being searched that there are none."""
+
+    are_given = False
+
+    def __setitem__(self, blueprint: Blueprint, options: Options) -> None:
+        super().__setitem__(blueprint, options)
+        self.are_given = True
+
+
 @dataclass(frozen=True, slots=True)
 class State:
-    """One app's settings, store and scope, and what looks after its claims."""
+    """One app's settings, store, scope function and housekeeper."""
 
     settings: Settings
     store: Store
     scope: ScopeFunction
     housekeeper: Housekeeper
     dialect: Dialect
-    guard: Guard  # what a view gets that does not choose
+    guard: Guard  # of views that do not choose their own
     given_database: Database | None = None  # None: neither the transaction guard nor phase() is available
-    caller: CallerFunction | None = None  # makes a request that is resumed its caller's own
-    missing: str = NO_DATABASE  # what the transaction guard and phase() need, where there is no database for them
-    has_tables_in_metadata: bool = False  # of the app's own database, so that db.create_all() makes them
+    caller: CallerFunction | None = None  # gives a resumed request the identity of its caller
+    missing: str = NO_DATABASE  # what the transaction guard and phase() lack without a database
+    has_tables_in_metadata: bool = False  # of the app's own database, so that db.create_all() creates them
+    on_replay: Sequence[ReplayHook] = ()  # the app may add to it after init_app
+    defaults: BlueprintDefaults = field(default_factory=BlueprintDefaults)
     waiters: Waiters = field(default_factory=Waiters)
     sightings: Sightings = field(default_factory=Sightings)
     wait_limit: WaitLimit = field(default_factory=WaitLimit)
     _policies: dict[Options, Policy] = field(default_factory=dict)
     _options: dict[tuple[str, str], Options | Exempt | None] = field(default_factory=dict)
-    _behind_decorators: dict[tuple[str, str], bool] = field(default_factory=dict)
-    _warned: set[str] = field(default_factory=set)
+    _in_blueprints: dict[tuple[Options, str], Options] = field(default_factory=dict)
+    _warned: set[Hashable] = field(default_factory=set)
     _ready: Event = field(default_factory=Event)
 
     def policy(self, options: Options = DEFAULT) -> Policy:
-        """Lay a view's options over the app's settings, once."""
+        """Combine a view's options with the app's settings, once."""
         found = self._policies.get(options)
         if found is None:
             found = apply(options, self.settings, self.scope, self.guard)
@@ -76,21 +90,41 @@ class State:
             self._policies[options] = found
         return found
 
+    def policy_at(self, options: Options, endpoint: str | None) -> Policy:
+        """Lay a view's options over those of the blueprints that its endpoint is in, and all of them over the app's."""
+        return self.policy(self.options_at(options, endpoint))
+
+    def options_at(self, options: Options, endpoint: str | None) -> Options:
+        """Lay a view's options over those of the current app's blueprints that its endpoint is in, once."""
+        if not self.defaults.are_given or endpoint is None:
+            return options
+        place = options, endpoint.rpartition(".")[0]
+        if place not in self._in_blueprints:
+            laid = in_blueprints(current_app.blueprints, endpoint, options, self.defaults)
+            self._in_blueprints.setdefault(place, laid)
+        return self._in_blueprints[place]
+
     @property
     def database(self) -> Database:
-        """The app's own database, for whoever has checked that it is there."""
+        """The app's own database. Call ``check_database`` first."""
         assert self.given_database is not None, "check_database() was asked before"
         return self.given_database
 
+    @property
+    def transactional_store(self) -> TransactionalStore:
+        """The store whose records are in the app's own database, for whoever has checked that it is there."""
+        assert self.given_database is not None, "check_database() was asked before"
+        return cast(TransactionalStore, self.store)
+
     def check_database(self, what: str, or_else: str = "") -> None:
-        """Raise ConfigError unless *what* can have transactions of the app's own database."""
+        """Raise ConfigError unless *what* can use transactions of the app's own database."""
         if self.given_database is None:
             raise ConfigError(f"{what} needs {self.missing}{or_else}.")
 
     def options_of(self, endpoint: str, method: str, *, loads: bool = False) -> Options | Exempt | None:
         """Find what the view of the current app's endpoint was decorated with, once.
 
-        Of a view that is loaded lazily nothing is known before; with *loads*, it is loaded now.
+        Nothing is known of a lazily loaded view until it is loaded; with *loads*, it is loaded now.
         """
         key = (endpoint, method)
         if key not in self._options:
@@ -103,24 +137,26 @@ class State:
         return self._options[key]
 
     def is_behind_decorators(self, endpoint: str, method: str) -> bool:
-        """Say whether the view of the current app's endpoint, which is without ours, has its own decorators, once."""
-        key = (endpoint, method)
-        if key not in self._behind_decorators:
-            self._behind_decorators[key] = has_decorators(current_app.view_functions[endpoint], method)
-        return self._behind_decorators[key]
+        """Say whether the undecorated view of the current app's endpoint has decorators of its own."""
+        return has_decorators(current_app.view_functions[endpoint], method)
 
     def has_decorators_inside(self, endpoint: str, method: str) -> bool:
-        """Say whether decorators of the view have not run yet where its request is opened."""
+        """Say whether decorators of the view run only after its request is opened."""
         return has_decorators_inside(current_app.view_functions[endpoint], method)
 
     def warn_once(self, message: str, *about: object) -> None:
-        """Log a warning, the first time that there is this reason for it."""
-        if (text := message % about) not in self._warned:
-            self._warned.add(text)
+        """Log a warning, unless the same was logged before."""
+        if self.is_news(text := message % about):
             log.warning("%s", text)
 
+    def is_news(self, reason: Hashable) -> bool:
+        """Say whether this is the first time that a warning has this reason."""
+        is_news = reason not in self._warned
+        self._warned.add(reason)
+        return is_news
+
     def ready_store(self) -> Store:
-        """Give the store, looked at before its first use. Raises StoreUnavailable if it is not set up."""
+        """Give the store, prepared before its first use. Raises StoreUnavailable if it is not set up."""
         if not self._ready.is_set():
             try:
                 self.store.prepare()
@@ -132,7 +168,7 @@ class State:
 
 
 def current_state() -> State:
-    """Give the current app's state. Raises ConfigError if the extension was never given this app."""
+    """Give the current app's state. Raises ConfigError if ``init_app`` was not called for this app."""
     state: State | None = current_app.extensions.get(NAME)
     if state is None:
         raise ConfigError(
@@ -141,57 +177,82 @@ def current_state() -> State:
     return state
 
 
+def in_blueprints(
+    blueprints: Mapping[str, Blueprint], endpoint: str, options: Options, defaults: BlueprintDefaults
+) -> Options:
+    """Lay a view's options over the defaults of the blueprints that it is in, from the inside out."""
+    while endpoint := endpoint.rpartition(".")[0]:
+        blueprint = blueprints.get(endpoint)
+        if blueprint is not None and blueprint in defaults:
+            options = lay_over(options, defaults[blueprint])
+    return options
+
+
 def make_state(
-    app: Flask, db: Any, store: Store | None, scope: ScopeFunction | None, caller: CallerFunction | None = None
+    app: Flask,
+    db: Any,
+    store: Store | None,
+    scope: ScopeFunction | None,
+    caller: CallerFunction | None = None,
+    on_replay: Sequence[ReplayHook] = (),
+    defaults: BlueprintDefaults | None = None,
 ) -> State:
-    """Put an app's state together, in its app context. Raises ConfigError for anything that makes no sense."""
-    if scope is None or not is_question(scope):
+    """Make an app's state, in its app context. Raises ConfigError for anything that is invalid."""
+    if scope is None or not is_callable_without_arguments(scope):
         ready = ", ".join(f"scopes.{name}" for name in scopes.__all__).replace("_field", '_field("user_id")')
         raise ConfigError(f"scope= must identify the caller: pass a function without arguments, or one of {ready}.")
     settings = read_settings(app.config)
     if [store, db, settings.store].count(None) < 2:
-        raise ConfigError("The records need exactly one place: keep one of store=, db= and IDEMPOTENCY_STORE.")
-    database, given_store = None if db is None else open_database(db), store
+        raise ConfigError("The records are kept in one place only: give just one of store=, db= and IDEMPOTENCY_STORE.")
+    database = None if db is None else open_database(db)
     if store is None:
-        url = database.engine.url if database else _store_url(app, settings.store)
+        url = locate_store(settings.store, Path(app.instance_path)) if database is None else database.engine.url
         store = open_store(url, is_apps_own=database is not None)
-        if database is not None and not hasattr(store, "enter"):
-            from flask_idempotency.sessions.in_memory import records_beside  # brings SQLAlchemy, which only db= needs
-
-            store = records_beside(database)
     elif not callable(getattr(store, "claim", None)):
         raise ConfigError("store= must be a Store object; put the URL of a store into IDEMPOTENCY_STORE.")
-    if not hasattr(store, "enter"):
-        database = None  # a database in memory has its records beside it, not in it
+    adds_tables, missing = False, NO_DATABASE
+    if database is not None and isinstance(store, TransactionalStore):
+        adds_tables = hasattr(getattr(db, "metadata", None), "tables")
+    elif database is not None:
+        from flask_idempotency.sessions.in_memory import records_beside  # brings SQLAlchemy, which only db= needs
+        from flask_idempotency.stores.memory import MemoryStore
+
+        assert isinstance(store, MemoryStore), "the records of any other database of the app's own are in it"
+        store, database = records_beside(database), None  # beside the in-memory database, not in it
     guard: Guard = settings.guard or ("lease" if database is None else "transaction")
-    missing, drivers = NO_DATABASE, getattr(store, "drivers", ())
-    if database is not None and database.engine.driver not in drivers:
-        name, wanted = database.engine.name, " or ".join(drivers)
+    if database is not None and isinstance(store, TransactionalStore) and database.engine.driver not in store.drivers:
+        name, wanted = database.engine.name, " or ".join(store.drivers)
         missing = f"the driver {wanted}: write {name}+{wanted}://... in SQLALCHEMY_DATABASE_URI"
-        database = None  # its connections cannot be shared; the records have connections of their own
-    retention = partial(longest_retention, app, settings.retention)
+        database = None  # its connections cannot be shared, so the records get connections of their own
+    defaults = BlueprintDefaults() if defaults is None else defaults
+    retention = partial(longest_retention, app, settings.retention, defaults)
     housekeeper = Housekeeper(store, settings.grace, retention, partial(_tell_as, app), enabled=settings.housekeeping)
     if caller is not None and not callable(caller):
         raise ConfigError(f"caller= must be a function that takes the scope, not {caller!r}.")
-    metadata = getattr(db, "metadata", None)
-    adds_tables = given_store is None and hasattr(store, "add_tables") and hasattr(metadata, "tables")
     dialect = open_dialect(settings.dialect, settings.docs_url)
-    state = State(settings, store, scope, housekeeper, dialect, guard, database, caller, missing, adds_tables)
-    state.policy()  # for what makes no sense in it
+    state = State(
+        settings, store, scope, housekeeper, dialect, guard, database, caller, missing, adds_tables, on_replay, defaults
+    )
+    state.policy()  # raises ConfigError for settings that contradict
     if adds_tables:
-        cast(Any, store).add_tables(metadata)
+        cast(TransactionalStore, store).add_tables(db.metadata)
     return state
 
 
-def longest_retention(app: Flask, default: timedelta) -> timedelta:
-    """Give the longest retention that any view of the app has: a running record does not say whose it is."""
+def longest_retention(app: Flask, default: timedelta, defaults: BlueprintDefaults) -> timedelta:
+    """Give the longest retention of any view of the app: a running record does not say which view it belongs to."""
     given = (
-        options_of(app.view_functions[rule.endpoint], method)
+        (rule.endpoint, options_of(app.view_functions[rule.endpoint], method) or DEFAULT)
         for rule in app.url_map.iter_rules()
         if rule.endpoint in app.view_functions
         for method in rule.methods or ()
     )
-    chosen = [options.retention for options in given if isinstance(options, Options) and options.retention is not None]
+    protected = (
+        in_blueprints(app.blueprints, endpoint, options, defaults)
+        for endpoint, options in given
+        if isinstance(options, Options)
+    )
+    chosen = [options.retention for options in protected if options.retention is not None]
     return max([default, *chosen])
 
 
@@ -200,34 +261,17 @@ def _tell_as(app: Flask, signal: NamedSignal, **facts: object) -> None:
     signals.tell(signal, app, **facts)
 
 
-def _store_url(app: Flask, url: str | None) -> "str | URL":
-    from sqlalchemy.engine import URL, make_url  # as in open_store
-    from sqlalchemy.exc import ArgumentError
-
-    if url is None:
-        return URL.create("sqlite", database=str(Path(app.instance_path) / "idempotency.sqlite"))
-    try:
-        given = make_url(url)
-    except (ArgumentError, ValueError):
-        return url  # open_store says what is wrong with it
-    path = given.database if given.get_backend_name() == "sqlite" else None
-    is_uri = path is not None and path.startswith("file:") and "uri" in given.query  # which says itself what it means
-    if path and path != ":memory:" and not is_uri:
-        return given.set(database=str(Path(app.instance_path) / path))
-    return given
-
-
 def check_at_start(state: State) -> None:
-    """Say at once what is wrong with the store. Nothing is raised: making the table needs an app too."""
+    """Log at start what is wrong with the store. Nothing is raised, because creating the tables needs an app too."""
     context = click.get_current_context(silent=True)
     if context is not None and context.info_name != "run":
         return
     try:
         state.store.check()
     except TablesMissing as error:
-        if not state.has_tables_in_metadata:  # else whoever makes the app's own tables may be about to make ours
+        if not state.has_tables_in_metadata:  # else db.create_all() may be about to create them
             log.error("%s", error)
     except ConfigError as error:
         log.error("%s", error)
     except StoreUnavailable:
-        log.error("The store cannot be reached at start; protected requests get 503 until it can.")
+        log.error("The store cannot be reached, so protected requests get 503: check its URL, and its server.")

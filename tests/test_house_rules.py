@@ -2,6 +2,7 @@
 
 import ast
 import dataclasses
+import importlib
 import io
 import re
 import shutil
@@ -13,7 +14,6 @@ import tomllib
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -35,13 +35,28 @@ def by_path(path):
 
 
 def test_all_is_sorted_and_names_exactly_what_the_package_exports():
-    exported = {
-        name
-        for name, value in vars(flask_idempotency).items()
-        if not name.startswith("_") and not isinstance(value, ModuleType)
-    }
+    (door,) = [
+        each for each in ast.parse((PACKAGE / "__init__.py").read_text("utf-8")).body if isinstance(each, ast.If)
+    ]
+    exported = {alias.name: each.module for each in door.body for alias in each.names}
 
     assert flask_idempotency.__all__ == sorted(exported)
+    for name, module in exported.items():
+        assert getattr(flask_idempotency, name) is getattr(importlib.import_module(module), name)
+
+
+@pytest.mark.parametrize("name", ["errors", "scopes", "signals", "stores"])
+def test_a_public_module_is_there_without_an_import_of_its_own(name):
+    program = f"import flask_idempotency; print(flask_idempotency.{name}.__name__)"
+
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+
+    assert run.stdout == f"flask_idempotency.{name}\n"
+
+
+def test_what_is_not_public_is_an_error_that_names_it():
+    with pytest.raises(AttributeError, match="'idempotence'"):
+        _ = flask_idempotency.idempotence
 
 
 # -- import contracts --------------------------------------------------------------------------------------------------
@@ -95,6 +110,9 @@ def test_the_import_contracts_hold(copy_of_the_package):
         "private name in the shop",
         "shop in the extension",
         "shop in the proof",
+        "Flask in the tester",
+        "refusals in the tester",
+        "clock in the tester's judgement",
         "clock in the auditor",
     ],
 )

@@ -53,14 +53,26 @@ SECOND_DATABASE: Final = {
     "tests/phases/test_at_most_once.py": "sqlite",
     "tests/phases/test_deploys.py": "sqlite",
     "tests/phases/test_gateway_faults.py": "sqlite",
+    "tests/phases/test_keeping.py": "postgresql",
     "tests/phases/test_killed_workers.py": "sqlite",
+    "tests/phases/test_left_uncommitted.py": "postgresql",
+    "tests/phases/test_misuse.py": "postgresql",
+    "tests/phases/test_resolving.py": "postgresql",
+    "tests/phases/test_resuming.py": "postgresql",
+    "tests/phases/test_unprotected_since.py": "postgresql",
     "tests/phases/test_zombies.py": "sqlite",
+    "tests/transaction/test_a_transaction_per_test.py": "postgresql",
+    "tests/transaction/test_forks.py": "sqlite",
+    "tests/transaction/test_hooks_that_commit.py": "postgresql",
+    "tests/transaction/test_kills.py": "sqlite",
+    "tests/transaction/test_taking_part.py": "postgresql",
 }
 
 # Random searches, and faults at sampled positions: more of them in the second tier.
 DEEPER_IN_SOAK: Final = (
     "tests/core",
     "tests/http/test_fuzz.py",
+    "tests/phases/test_crash_at_every_line.py",
     "tests/stores/test_state_machine.py",
     "tests/transaction/test_crash_at_every_line.py",
     "tests/transaction/test_random_sessions.py",
@@ -81,7 +93,7 @@ def is_in(path: str, rooms: "tuple[str, ...] | dict[str, str]") -> str | None:
 
 def tiers_of(path: str, parameters: str) -> set[str]:
     """Name the tiers of a test, by its file and by the id of its parameters."""
-    second = SECOND_DATABASE.get(is_in(path, SECOND_DATABASE) or "")
+    second = SECOND.get(is_in(path, SECOND) or "")
     if is_in(path, SOAK) or (second is not None and second in parameters):
         return {"soak"}
     return {"quick", "soak"} if is_in(path, DEEPER_IN_SOAK) else {"quick"}
@@ -93,6 +105,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     os.environ[VARIABLE] = config.getoption("--tier")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not even import a file of which this tier has nothing: that takes as long as a hundred tests."""
+    tier = config.getoption("--tier")
+    if tier == "all" or collection_path.suffix != ".py" or not collection_path.is_relative_to(ROOT):
+        return None
+    path = collection_path.relative_to(ROOT).as_posix()
+    is_soaks_alone = is_in(path, SOAK) is not None
+    is_quicks_alone = not (is_soaks_alone or is_in(path, SECOND) or is_in(path, DEEPER_IN_SOAK))
+    return (is_soaks_alone if tier == "quick" else is_quicks_alone) or None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

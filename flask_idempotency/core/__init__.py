@@ -1,1 +1,1 @@
-"""Values and rules: no Flask, no driver, no clock, no chance."""
+"""Pure values and rules: no Flask, no drivers, no clock, no randomness."""

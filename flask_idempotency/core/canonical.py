@@ -1,6 +1,6 @@
-"""Query, JSON, form, multipart: same meaning, same bytes. Only what is provably equal becomes equal.
+"""Canonical forms of queries, JSON, forms and multipart bodies: the same meaning gives the same bytes.
 
-A false "same" answers the wrong request, a false "different" is only a refusal: what is in doubt stays as it was sent.
+A false "same" would answer the wrong request, a false "different" only refuses one: in doubt, bytes stay as sent.
 """
 
 import json
@@ -14,31 +14,31 @@ from flask_idempotency.core.framing import frame, utf8
 
 MAX_NESTING = 64  # deeper than any real document, and far from the interpreter's own limit
 
-_SHORT = 18  # characters up to which a whole number is written out, be it sent as 1e3 or as 1000; more may need bignums
+_SHORT = 18  # characters up to which a whole number is written out, sent as 1e3 or 1000; longer ones may need bignums
 _LONGEST_EXPONENT = 600  # characters; below what int() accepts under any setting of the interpreter
 
 
 def canonical_json(body: bytes) -> bytes | None:
-    """Write the JSON text *body* in the one way all texts of the same value share.
+    """Write the JSON text *body* in the form shared by all texts of the same value. Never raises.
 
-    None: no JSON, or JSON that readers disagree about (a name twice, NaN, half a surrogate pair, nested too deep).
-    Such a body equals only itself. Numbers are compared as decimals, never as doubles; -0 and 0 differ. Never raises.
+    None if it is not JSON, or JSON that parsers disagree about (duplicate names, NaN, half a surrogate pair, deep
+    nesting): such a body equals only itself. Numbers are compared as decimals, never as doubles; -0 and 0 differ.
     """
     if _nests_too_deep(body):
         return None
     try:
         return _encode(_decode(body.decode())).encode()
     except (ValueError, RecursionError):
-        return None  # the second only for a caller at the very end of the stack: what is left here needs little of it
+        return None  # RecursionError only if the caller has almost no stack left
 
 
 def canonical_pairs(pairs: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """Forget the order between names and keep the order within a name."""
+    """Ignore the order of different names, but not that of values with the same name."""
     return frame(*[text for pair in sorted(pairs, key=lambda pair: pair[0]) for text in pair])
 
 
 def parse_pairs(text: bytes) -> list[tuple[bytes, bytes]]:
-    """Read a query or a urlencoded body to bytes, never to text: decoding would make different bytes look alike."""
+    """Parse a query or a urlencoded body to bytes, not to text: decoding could make different bytes equal."""
     pairs = []
     for segment in text.replace(b"+", b" ").split(b"&"):
         if segment:
@@ -58,17 +58,17 @@ class Part:
 
 
 def canonical_parts(parts: Iterable[Part]) -> bytes:
-    """List the parts in their order. The boundary between them was never part of what was asked."""
+    """List the parts in their order. The boundary between them is not part of what was asked."""
     return frame(*[field for part in parts for field in _fields(part)])
 
 
 def _fields(part: Part) -> tuple[bytes, ...]:
-    filename = b"" if part.filename is None else b"=" + utf8(part.filename)  # no filename is not an empty one
+    filename = b"" if part.filename is None else b"=" + utf8(part.filename)  # none and an empty one differ
     return utf8(part.name), filename, utf8(part.type), part.digest
 
 
 def _nests_too_deep(body: bytes) -> bool:
-    # Decided before parsing, or the answer would depend on how much stack the caller has left.
+    # Decided before parsing: otherwise the result would depend on how much stack the caller has left.
     if body.count(b"[") + body.count(b"{") <= MAX_NESTING:
         return False
     unescaped = body.replace(b"\\\\", b"").replace(b'\\"', b"")
@@ -81,8 +81,8 @@ _STEPS = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 _NO_BRACKETS = bytes(set(range(256)) - _STEPS.keys())
 
 
-# The hooks of the JSON reader. What they return is written as JSON again: a number as itself if it is whole and short,
-# else as {"n": "digits e exponent"}; the one object that could pose as such a number, {"n": …}, is wrapped once more.
+# The hooks of the JSON decoder. What they return is encoded again: a number as itself if it is whole and short, else as
+# {"n": "digits e exponent"}. An object {"n": …}, which could be mistaken for such a number, is wrapped once more.
 
 
 def _integer(text: str) -> Any:
@@ -108,7 +108,7 @@ def _decimal(text: str) -> Any:
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) < len(pairs):
-        raise ValueError  # the last name wins in Python, the first elsewhere
+        raise ValueError  # with duplicate names the last wins in Python, the first elsewhere
     return {"n": members} if len(members) == 1 and "n" in members else members
 
 

@@ -1,4 +1,4 @@
-"""What to do with a request, decided once and purely; the shell follows and never works it out again."""
+"""What to do with a request, as one pure decision that is made once; the callers only carry it out."""
 
 from dataclasses import dataclass
 
@@ -17,16 +17,23 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """Give this answer again."""
+    """Replay this answer."""
 
     snapshot: Snapshot
 
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """Say no, and why."""
+    """Refuse the request, for the reason that the refusal states."""
 
     refusal: errors.RequestRefused
+
+
+@dataclass(frozen=True, slots=True)
+class Accept:
+    """Say where the answer will be: the first request is still running."""
+
+    retry_after: int
 
 
 def is_in_flight(course: Run | Replay | Refuse) -> bool:
@@ -35,19 +42,21 @@ def is_in_flight(course: Run | Replay | Refuse) -> bool:
 
 
 def decide(found: Claim | Busy | Settled, asked: Fingerprint) -> Run | Replay | Refuse:
-    """Turn the store's answer into one of three courses. Another body is 422 before anything else is looked at."""
+    """Turn the store's answer into one of three courses. A different request gets 422, whatever the record's state."""
     match found:
         case Claim():
             return Run(found)
         case Busy(fingerprint=None):
             return Refuse(errors.KeyReused())
         case Busy(fingerprint=Fingerprint() as known) | Settled(fingerprint=known) if known.version not in RULES:
-            # A newer release wrote it, and has been rolled back or runs beside us: only its rules can tell.
+            # A newer release wrote it, which was rolled back or runs beside this one: only its rules can compare.
             return Refuse(errors.CheckpointUnknown(retry_after=RETRY_AFTER))
-        case Busy(fingerprint=Fingerprint() as known) | Settled(fingerprint=known) if not same(known, asked):
+        case Busy(fingerprint=Fingerprint() as known) if not same(known, asked):
             return Refuse(errors.KeyReused())
+        case Settled(Record(asked=first)) if not same(first.fingerprint, asked):
+            return Refuse(errors.KeyReused((first.method, first.path)))
         case Busy(lease_left=left):
-            # One second at least, for a client that takes 0 as "at once"; the view usually ends long before its lease.
+            # At least one second, because 0 means "at once"; and not the whole lease, because most views end earlier.
             return Refuse(errors.RequestInFlight(retry_after=max(1, min(RETRY_AFTER, int(left.total_seconds())))))
         case Settled(Record(condition=Finished(answer=Snapshot() as snapshot))):
             return Replay(snapshot)
@@ -59,4 +68,4 @@ def decide(found: Claim | Busy | Settled, asked: Fingerprint) -> Run | Replay | 
             raise AssertionError("a running record is not settled")
 
 
-RETRY_AFTER = 2  # seconds: most views are done by then, and a crashed one is asked for again before its lease ends
+RETRY_AFTER = 2  # seconds: most views are done by then

@@ -1,4 +1,4 @@
-"""What to do about an effect that may have happened, decided purely. Nothing is ever sent again by guesswork."""
+"""What to do about an effect that may have happened, as pure decisions. Nothing is ever sent again on a guess."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -7,18 +7,18 @@ from typing import Any, Literal, get_args
 from flask_idempotency.core.checkpoint import Checkpoint, Progress
 from flask_idempotency.errors import IdempotencyError
 
-LONGEST_REASON = 500  # characters; a person adds remarks to it
+LONGEST_REASON = 500  # characters; `resolve` appends a remark
 
 Policy = Literal["idempotent", "query", "at_most_once"]
 POLICIES: tuple[str, ...] = get_args(Policy)
 RETENTION = timedelta(hours=24)  # what most gateways promise to remember a key for
-SETTLES_IN = timedelta(minutes=1)  # longer than a request is on its way, whatever holds it up
-MARGIN = 10  # the part of a retention that is left for clocks that differ, and for the sending itself
+SETTLES_IN = timedelta(minutes=1)  # longer than any request takes to arrive
+MARGIN = 10  # one part in ten of the retention is left for clocks that differ and for sending
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What the foreign system can do: remember keys for a while, be asked, or neither."""
+    """What the foreign system supports: remembering keys for a while, look-up, or neither."""
 
     policy: Policy
     can_be_asked: bool
@@ -42,14 +42,14 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """Leave it to a person."""
+    """Quarantine the record."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Say nothing yet: it may still arrive."""
+    """Conclude nothing yet: it may still arrive."""
 
     rest: timedelta
 
@@ -57,7 +57,7 @@ class Wait:
 def make_terms(
     policy: Policy | None, *, can_be_asked: bool, retention: timedelta | None, settles_in: timedelta | None
 ) -> Terms:
-    """Check what the view says about the foreign system. Raises IdempotencyError, in one sentence, for a mistake."""
+    """Check the arguments of ``effect``. Raises IdempotencyError, in one sentence, for an invalid one."""
     if policy is None:
         policy = "query" if can_be_asked else "idempotent"
     if policy not in POLICIES:
@@ -78,7 +78,7 @@ def make_terms(
 
 
 def resume(found: Checkpoint, terms: Terms) -> Send | Ask | GiveUp:
-    """Say how to go on with an effect that was begun and not done."""
+    """Decide how to resume an effect that was begun and not done."""
     if found.state is Progress.VOID:
         return Send(found.generation)
     match terms:
@@ -92,14 +92,14 @@ def resume(found: Checkpoint, terms: Terms) -> Send | Ask | GiveUp:
 
 
 def nobody_knows(sent: Checkpoint) -> str:
-    """Say why a person is needed where nothing may be sent twice."""
-    return f"{sent.name} was sent, and nobody knows whether it arrived"
+    """Give the reason for manual review of an effect that may not be sent twice."""
+    return f"{sent.name} was sent, and it is not known whether it happened"
 
 
 def conclude_absent(found: Checkpoint, terms: Terms, known_for: timedelta) -> Send | Wait:
-    """Say what follows when the foreign system knows nothing of it: it did not happen, unless it is on its way.
+    """Decide what to do if the foreign system has no record of it: it did not happen, unless it is still on its way.
 
-    Its age is by the store's clock, which somebody may have set forward; *known_for* is by the asking process's own.
+    Its age is by the store's clock, which may have been set forward; *known_for* is by the clock of this process.
     """
     quiet = min(found.age - _last_sending(terms), known_for)
     if quiet < terms.settles_in:
@@ -108,12 +108,12 @@ def conclude_absent(found: Checkpoint, terms: Terms, known_for: timedelta) -> Se
 
 
 def _last_sending(terms: Terms) -> timedelta:
-    """Say how long after the first sending the last copy may have left."""
+    """Give the time after the first sending until which another copy may have been sent."""
     return _window(terms) if terms.policy == "idempotent" else timedelta(0)
 
 
 def _window(terms: Terms) -> timedelta:
-    """Say how long the same key may be sent again."""
+    """Give the time for which the same key may be sent again."""
     return terms.retention - terms.retention / MARGIN
 
 
@@ -123,5 +123,5 @@ def _hours(age: timedelta) -> str:
 
 
 def legible(reason: str) -> str:
-    """Make a reason fit to be stored and read: without what no database takes, and not longer than a person reads."""
+    """Make a reason storable: without characters that a database rejects, and of limited length."""
     return reason.encode("utf-8", "replace").decode().replace("\x00", "\ufffd")[:LONGEST_REASON]

@@ -1,6 +1,6 @@
-"""What was asked → Fingerprint, by versioned rules. A rule that has been released never changes: add a version.
+"""Computes fingerprints of requests by versioned rules. A rule that has been released never changes: add a version.
 
-Reading the request is the caller's part; nothing here knows headers, and none counts.
+The caller reads the request; nothing here knows headers, and none is part of a fingerprint.
 """
 
 import re
@@ -16,10 +16,10 @@ from flask_idempotency.core.key import FORM_FIELD
 
 CURRENT = 1  # the version that new records get
 
-_DIGEST_SIZE = 15  # of SHA-256: whoever finds two alike, after 2^60 tries, has deceived himself
+_DIGEST_SIZE = 15  # bytes of SHA-256: a collision takes 2^60 tries, and its finder can only collide with himself
 _FIELD = FORM_FIELD.encode()
 _FORM = "application/x-www-form-urlencoded"
-_JSON = re.compile(r"application/json|[^/;]+/[^/;]+\+json")  # with a charset of its own it is compared by its bytes
+_JSON = re.compile(r"application/json|[^/;]+/[^/;]+\+json")  # JSON with a charset parameter is compared by its bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Fingerprint:
 
     @classmethod
     def from_bytes(cls, raw: bytes) -> Self:
-        """Read the stored form, also one whose version this release does not know. Raises ValueError if it is none."""
+        """Read the stored form, also of a version that this release does not know. Raises ValueError if damaged."""
         if len(raw) != 1 + _DIGEST_SIZE:
             raise ValueError(f"A fingerprint is stored in {1 + _DIGEST_SIZE} bytes, not {len(raw)}; it is damaged.")
         return cls(raw[0], bytes(raw[1:]))
@@ -42,14 +42,14 @@ class Fingerprint:
 
 @dataclass(frozen=True, slots=True)
 class Raw:
-    """The body as it was received, still compressed if it came so."""
+    """The body as it was received, compressed or not."""
 
     body: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """A urlencoded body that something parsed before us; the same as the body it came from."""
+    """A urlencoded body that a hook has parsed; it gives the same fingerprint as the body."""
 
     pairs: tuple[tuple[bytes, bytes], ...]
 
@@ -63,7 +63,7 @@ class Multipart:
 
 @dataclass(frozen=True, slots=True)
 class Custom:
-    """What the view's own function says was asked; it stands for kind and body."""
+    """The value of the view's own ``fingerprint=`` function, which replaces media type and body."""
 
     value: bytes
 
@@ -100,7 +100,7 @@ def _rule_1(content: Content) -> bytes:
 
 
 def _payload_1(content: Content) -> tuple[bytes, ...]:
-    # Each form is tagged: what one of them says can never be taken for what another says.
+    # Each form is tagged, so that the bytes of one can never be mistaken for those of another.
     kind = (utf8(content.kind), utf8(content.coding))
     match content.payload:
         case Raw(body) if content.coding:
@@ -125,7 +125,7 @@ def _pairs_1(pairs: Iterable[tuple[bytes, bytes]]) -> bytes:
 
 
 def _is_key(part: Part) -> bool:
-    return part.name == FORM_FIELD and part.filename is None  # a file of that name is no key: it counts
+    return part.name == FORM_FIELD and part.filename is None  # a file of that name is not a key
 
 
 RULES: dict[int, Callable[[Content], bytes]] = {1: _rule_1}

@@ -1,6 +1,6 @@
-"""Header or form text → Key. The whole syntax lives here; where the text came from does not matter.
+"""Parses a key from the text of a header or a form field: the whole syntax is here.
 
-RFC 9651 (Structured Fields) says what a quoted key with parameters looks like; the contract adds length and alphabet.
+RFC 9651 (Structured Fields) defines a quoted key with parameters; the contract adds length and alphabet.
 """
 
 import re
@@ -12,7 +12,7 @@ Key = NewType("Key", str)
 KeySyntax = Literal["auto", "strict", "opaque"]
 
 FORM_FIELD = "_idempotency_key"
-MAX_LENGTH = 255  # the widest limit that payment APIs publish: a key made for one of them fits here
+MAX_LENGTH = 255  # the highest limit that payment APIs publish, so that a key made for one of them fits
 
 # A key: visible ASCII without comma, double quote and backslash; quoted, also spaces, but not only spaces.
 _BARE = rf"([!#-+\--\[\]-~]{{1,{MAX_LENGTH}}})"
@@ -46,27 +46,33 @@ _SYNTAXES: dict[KeySyntax, re.Pattern[str]] = {
     "opaque": re.compile(_OPAQUE),
 }
 
-# What is wrong with a refused value: the first pattern its beginning matches. No sentence quotes the value.
+# What is wrong with a refused value: the first pattern that matches its beginning. No sentence quotes the value.
 _EMPTY = (re.compile(r"\Z"), "The key is empty; send 1 to 255 visible ASCII characters.")
-_ALPHABET = (re.compile(r"[ -~]*[^ -~]"), "The key holds a character that is not ASCII or not visible; send none such.")
-_COMMA = (re.compile(r"[^,]*,"), "The key holds a comma or was sent twice; send one key, once, without a comma.")
-_BARE_SPACE = (re.compile(r'[^" ]+ '), "The key holds a space outside of quotes; quote it or send it without spaces.")
-_BARE_MARK = (re.compile(r'[^"\\]*\\|[^"]+"'), "The key holds a double quote or a backslash; send one without either.")
+_ALPHABET = (
+    re.compile(r"[ -~]*[^ -~]"),
+    "The key contains a character that is not visible ASCII; send one without it.",
+)
+_COMMA = (re.compile(r"[^,]*,"), "The key contains a comma or was sent twice; send one key, once, without a comma.")
+_BARE_SPACE = (re.compile(r'[^" ]+ '), "The key contains a space; put it in double quotes, or send it without spaces.")
+_BARE_MARK = (
+    re.compile(r'[^"\\]*\\|[^"]+"'),
+    "The key contains a double quote or a backslash; send one without either.",
+)
 _UNQUOTED = (re.compile(r'[^"]'), "The key is not in double quotes; send it as a quoted string.")
 _BLANK = (re.compile(r'" *"'), "The key between the quotes is blank; send 1 to 255 characters, not only spaces.")
-_ESCAPE = (re.compile(r'"[^"]*\\'), "The key holds a backslash; send one without backslashes and double quotes.")
-_UNCLOSED = (re.compile(r'"[^"]*\Z'), "The key opens a double quote and does not close it; close it or send none.")
+_ESCAPE = (re.compile(r'"[^"]*\\'), "The key contains a backslash; send one without backslashes and double quotes.")
+_UNCLOSED = (re.compile(r'"[^"]*\Z'), "The key has an opening double quote but no closing one; send both or neither.")
 _TRAILING = (re.compile(rf'"[^"]{{1,{MAX_LENGTH}}}"'), "What follows the quoted key is malformed; send the key alone.")
 _FAULTS: dict[KeySyntax, tuple[tuple[re.Pattern[str], str], ...]] = {
     "auto": (_EMPTY, _ALPHABET, _COMMA, _BARE_SPACE, _BARE_MARK, _BLANK, _ESCAPE, _UNCLOSED, _TRAILING),
     "strict": (_EMPTY, _ALPHABET, _COMMA, _UNQUOTED, _BLANK, _ESCAPE, _UNCLOSED, _TRAILING),
     "opaque": (_EMPTY, _ALPHABET, _COMMA),
 }
-_LONG = f"The key is longer than {MAX_LENGTH} characters; send a shorter one."  # all that is left after the others
+_LONG = f"The key is longer than {MAX_LENGTH} characters; send a shorter one."  # the only fault left
 
 
 def parse_key(value: str, syntax: KeySyntax) -> Key:
-    """Read the key that *value*, a whole field value, spells in *syntax*.
+    """Parse *value*, a whole field value, by *syntax*.
 
     Raises KeyInvalid with a sentence that says what is wrong and never repeats the value.
     """

@@ -1,19 +1,19 @@
-"""Every transition a record may make, as one table; the state diagram and the tests are made from it.
+"""Every transition that a record may make, as one table from which the state diagram and the tests are made.
 
-Times are told to these rules, never asked for: stores bring the database's own.
+These rules take the time as an argument; stores pass the database's own.
 """
 
 from datetime import datetime
 from enum import StrEnum
 
-TAKEOVERS = 5  # a request that brought down this many owners will bring down the next: a person must look
-TOO_MANY_TAKEOVERS = f"{TAKEOVERS + 1} owners in a row did not end it in their time"
+TAKEOVERS = 5  # a request that crashed this many owners will probably crash the next: manual review is needed
+TOO_MANY_TAKEOVERS = f"{TAKEOVERS + 1} attempts in a row crashed or lost their lease"
 
-ABANDONED = "abandoned half-way: nobody came back for it within its retention"
+ABANDONED = "abandoned half-way: its client did not retry within its retention"
 
 
 class State(StrEnum):
-    """Where a record stands. Absent has no row, or one that has expired."""
+    """The states of a record. An absent one has no row, or one that has expired."""
 
     ABSENT = "absent"
     RUNNING = "running"
@@ -38,17 +38,17 @@ class Event(StrEnum):
 
 TRANSITIONS = {
     (State.ABSENT, Event.CLAIM): State.RUNNING,
-    (State.RUNNING, Event.RENEW): State.RUNNING,  # by the owner: the lease moves on
+    (State.RUNNING, Event.RENEW): State.RUNNING,  # by the owner: the lease is extended
     (State.RUNNING, Event.RELEASE): State.RUNNING,  # by the owner: the lease ends; nothing is deleted
-    (State.RUNNING, Event.TAKE_OVER): State.RUNNING,  # the lease passed or was ended: a new token
+    (State.RUNNING, Event.TAKE_OVER): State.RUNNING,  # the lease expired or was ended: a new token
     (State.RUNNING, Event.COMPLETE): State.FINISHED,  # by the owner, late or not
     (
         State.RUNNING,
         Event.QUARANTINE,
-    ): State.QUARANTINED,  # too many owners died, or an effect is in doubt, or half-way nobody came back
-    (State.RUNNING, Event.REAP): State.ABSENT,  # nobody has held it for its retention and grace, and nothing was done
+    ): State.QUARANTINED,  # too many owners crashed, or an effect is in doubt, or it was abandoned half-way
+    (State.RUNNING, Event.REAP): State.ABSENT,  # abandoned for its retention and grace, before any phase or effect
     (State.QUARANTINED, Event.RESOLVE): State.FINISHED,  # by a person, who gives the answer
-    (State.QUARANTINED, Event.REOPEN): State.RUNNING,  # by a person: the next attempt goes on
+    (State.QUARANTINED, Event.REOPEN): State.RUNNING,  # by a person: the next attempt resumes
     (State.FINISHED, Event.EXPIRE): State.ABSENT,  # by the clock, whether the row was deleted or not
 }
 
@@ -64,5 +64,5 @@ def is_expired(expires_at: datetime, now: datetime) -> bool:
 
 
 def is_poison(attempt: int) -> bool:
-    """Say whether the attempt that just died was the last one a record is allowed."""
+    """Say whether the attempt whose lease has expired was the last that a record may have."""
     return attempt > TAKEOVERS

@@ -1,7 +1,7 @@
-"""What became of a view, as one value, and what follows from it for its run: decided once and purely.
+"""The outcome of a view, as one value, and the pure decision how its run ends.
 
-The value changes when a phase or effect refuses to go on, when the view is left, when there is an answer, and when an
-exception goes unhandled; never otherwise.
+The value changes only when a phase or effect raises a refusal, when the view returns or raises, when there is an
+answer, and when an exception goes unhandled.
 """
 
 from dataclasses import dataclass, replace
@@ -13,17 +13,19 @@ from flask_idempotency.errors import RequestRefused
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """The view has not answered: it runs, or it was stopped."""
+    """The view has not answered: it is running, or was stopped."""
 
 
 @dataclass(frozen=True, slots=True)
 class Raised:
-    """An exception has left the view; an error handler may still make an answer of it."""
+    """The view has raised an exception; an error handler may still turn it into an answer."""
+
+    is_answer: bool = False  # such as abort() raises
 
 
 @dataclass(frozen=True, slots=True)
 class RefusedInside:
-    """A phase or effect has raised a refusal; *has_left* the view, or nobody knows, as of one without a decorator."""
+    """A phase or effect has raised a refusal. With *has_left*, it has left the view; otherwise that is not known."""
 
     refusal: RequestRefused
     has_left: bool = False
@@ -31,12 +33,12 @@ class RefusedInside:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """There is an answer, noted before another hook could touch or spoil it."""
+    """There is an answer, noted before any other hook could change it."""
 
     status: int
     is_kept: bool
-    refusal: RequestRefused | None = None  # what it says, in the app's words or ours
-    is_followed_by_failure: bool = False  # a hook has raised something that nobody handled
+    refusal: RequestRefused | None = None  # the refusal that it renders, if it renders one
+    is_followed_by_failure: bool = False  # a hook has raised an exception that went unhandled
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +49,13 @@ class Failed:
 Outcome = Pending | Raised | RefusedInside | Made | Failed
 
 
-def left(outcome: Outcome, error: BaseException | None) -> Outcome:
-    """The view is left, by an exception if there is one. A refusal that it has caught was used for something else."""
+def left(outcome: Outcome, error: BaseException | None, *, is_answer: bool = False) -> Outcome:
+    """The view has returned or raised *error*. A refusal that it has caught no longer counts."""
     match outcome:
         case RefusedInside(refusal) if error is refusal:
             return RefusedInside(refusal, has_left=True)
         case Pending() | Raised() | RefusedInside():
-            return Pending() if error is None else Raised()
+            return Pending() if error is None else Raised(is_answer)
     return outcome
 
 
@@ -68,7 +70,7 @@ def answered(outcome: Outcome, status: int, is_kept: bool) -> Outcome:
 
 
 def unhandled(outcome: Outcome) -> Outcome:
-    """An exception went unhandled: the view's own, or behind its answer a hook's."""
+    """An exception went unhandled: the view's, or if there is an answer a hook's."""
     return replace(outcome, is_followed_by_failure=True) if isinstance(outcome, Made) else Failed()
 
 
@@ -76,13 +78,13 @@ class Ending(Enum):
     """How a run ends."""
 
     KEEP = auto()  # its answer is stored
-    KEEP_IF_IT_STANDS = auto()  # a hook has failed behind it: stored where what the view did is committed all the same
+    KEEP_IF_IT_STANDS = auto()  # a hook has failed after it: it is stored if the view's work is committed
     COMMIT = auto()  # nothing is stored, and what the view has committed stays
     RELEASE = auto()  # nothing is stored, and the next attempt runs
 
 
 def ending_of(outcome: Outcome, *, has_failed: bool) -> Ending:
-    """Decide how a run ends. *has_failed*: its answer is not sent, or a hook has put a failure in its place."""
+    """Decide how a run ends. With *has_failed*, its answer is not sent, or a hook has replaced it by a failure."""
     match outcome:
         case Made(is_kept=True):
             return Ending.KEEP_IF_IT_STANDS if has_failed else Ending.KEEP

@@ -1,4 +1,4 @@
-"""The values that stores take and give: what was asked, the record, and the three answers to a claim."""
+"""The values that stores take and return: what was asked, the record, and the three answers to a claim."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -11,7 +11,7 @@ from flask_idempotency.core.snapshot import Answer
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One request in the terms of a store: whose, which key, and what for."""
+    """One request in the terms of a store: its scope and key as an id, and what was asked."""
 
     id: RecordId
     scope: Scope
@@ -22,7 +22,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """Claimed and not settled. Without a token the lease was ended by its owner."""
+    """Claimed and not settled. Without a token, its owner has ended the lease."""
 
     token: bytes | None
     lease_until: datetime
@@ -31,7 +31,7 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """Settled for good: the answer stands until it expires."""
+    """Settled for good: the answer is valid until it expires."""
 
     token: bytes | None
     answer: Answer
@@ -40,7 +40,7 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class Quarantined:
-    """Out of the machine's hands: only a person can settle it."""
+    """Only a person can settle it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +51,12 @@ class Record:
     attempt: int
     created_at: datetime
     condition: Running | Finished | Quarantined
-    point: str | None = None  # how far its run has come; None: no phase or effect was begun
-    reason: str | None = None  # what kept it from being finished, and what a person did about it
+    point: str | None = None  # the last checkpoint; None: no phase or effect was begun
+    reason: str | None = None  # why it is not finished, and who resolved it
 
     @property
     def state(self) -> State:
-        """Name the condition as the tables and the diagram do."""
+        """The name of the condition in the tables and the diagram."""
         match self.condition:
             case Running():
                 return State.RUNNING
@@ -75,13 +75,13 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """A claim held by an open transaction: unless that is committed, nothing has ever been."""
+    """A claim held by an open transaction: without its COMMIT, there never was a claim."""
 
     token: bytes
-    replaces: bool  # a record that no longer counts is in the way of ours: expired, or left by a lease that has ended
-    has_past: bool = False  # something was written in it before the claim
-    is_anew: bool = False  # it was begun by the claim: what the app had read before it was read in another
-    is_within: bool = False  # it is a savepoint in a transaction that somebody else has begun and will end
+    replaces: bool  # it replaces a record that no longer counts: expired, or left by a lease that has ended
+    has_past: bool = False  # something was written in the transaction before the claim
+    is_anew: bool = False  # the claim began the transaction: the app has read in another one before
+    is_within: bool = False  # it is a savepoint in a transaction that a test has begun and will end
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,14 +93,14 @@ class Claim:
     guard: Lease | Transaction
     attempt: int
     taken_over: bool
-    point: str | None = None  # where the record stands; every later write of a lease asks for it
+    point: str | None = None  # the record's last checkpoint; every later write under the lease checks it
 
 
 @dataclass(frozen=True, slots=True)
 class Busy:
-    """Somebody else holds the claim, at most for what is left of the lease unless it is renewed.
+    """Another attempt holds the claim, for as long as is left of the lease unless it is renewed.
 
-    An open transaction shows nothing of itself but whether it is the same request: None, if it is another.
+    The fingerprint is None if an open transaction holds the claim for a different request.
     """
 
     fingerprint: Fingerprint | None
@@ -109,12 +109,12 @@ class Busy:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """There is nothing left to claim: the record is finished or quarantined."""
+    """There is nothing to claim: the record is finished or quarantined."""
 
     record: Record
-    is_new: bool = False  # it was quarantined by this very claim, which came after too many takeovers
+    is_new: bool = False  # this claim has quarantined it, after too many takeovers
 
     @property
     def fingerprint(self) -> Fingerprint:
-        """What the record was made for."""
+        """The fingerprint of the request that the record was made for."""
         return self.record.asked.fingerprint

@@ -1,4 +1,4 @@
-"""RecordId ⇄ the twelve characters people read out to each other, such as 7D3F-92AB-1C4E. No store is asked."""
+"""References: the first twelve characters of a RecordId, such as 7D3F-92AB-1C4E, as people read them out."""
 
 import re
 from functools import lru_cache
@@ -16,9 +16,10 @@ _REST_BITS = _ID_BITS - _REFERENCE_BITS
 # Only ASCII is translated: str.upper() would also read a dotless i as I.
 _READ = str.maketrans(_DIGITS.lower() + "OoIiLl", _DIGITS + "001111", " -")
 _CANONICAL = re.compile(rf"[{_DIGITS}]{{12}}")
+PATTERN = "^[0-9A-HJKMNP-TV-Z]{4}(-[0-9A-HJKMNP-TV-Z]{4}){2}$"  # for JSON Schema
 
 
-@lru_cache(maxsize=256)  # a request asks for its own several times
+@lru_cache(maxsize=256)  # a request needs its own several times
 def reference_of(id: RecordId) -> Reference:
     """Shorten the id to its first 60 bits, in groups of four."""
     number = int.from_bytes(id, "big") >> _REST_BITS

@@ -21,22 +21,35 @@ _UNSTORABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 def scope_of(principal: object) -> Scope:
-    """Name the caller. An int or a UUID and its text are one scope, so an app may change between them.
+    """Name the caller. An int or a UUID gives the same scope as its text, so an app may change from one to the other.
 
-    Raises ScopeUnknown where nobody is named or the name cannot be stored, TypeError where it is no name at all.
+    Raises ScopeUnknown for no name or one that cannot be stored, and TypeError for a value of any other type.
     """
     text = "" if principal is None else _text_of(principal)
     if not text:
         raise ScopeUnknown
     if len(text) > MAX_LENGTH or _UNSTORABLE.search(text):
-        raise ScopeUnknown("The caller's name is too long or holds control characters; authenticate under another.")
+        raise ScopeUnknown(
+            "The caller's name is too long or contains control characters; sign in with another account, or ask the"
+            " operator of this service to identify callers by a shorter id."
+        )
     return Scope(text)
 
 
 def record_id(scope: Scope, key: Key, namespace: str = "") -> RecordId:
-    """Derive the one stored form of the key. Two callers, or two namespaces, never share an id."""
+    """Derive the id under which a key is stored. Two callers, or two namespaces, never share one."""
     app = [namespace.encode("ascii")] if namespace else []
     return RecordId(sha256(frame(*app, scope.encode(), key.encode("ascii"))).digest())
+
+
+def filed_under(scope: Scope, namespace: str) -> Scope:
+    """Give the scope as records bear it: callers of two apps that share a database may have the same name."""
+    return Scope(f"{namespace}|{scope}") if namespace else scope
+
+
+def caller_named(filed: Scope, namespace: str) -> Scope:
+    """Give the scope back that was filed under a namespace."""
+    return Scope(filed.removeprefix(f"{namespace}|")) if namespace else filed
 
 
 def _text_of(principal: object) -> str:
@@ -45,7 +58,7 @@ def _text_of(principal: object) -> str:
     if isinstance(principal, int) and not isinstance(principal, bool):
         # Python refuses to print integers of thousands of digits; the hexadecimal form is too long as well.
         return str(principal) if principal.bit_length() < 4 * MAX_LENGTH else hex(principal)
-    # The core may not import uuid, and drivers bring UUID classes of their own: what prints like one is one.
+    # The core may not import uuid, and drivers have their own UUID classes: a value that prints like one is one.
     if not isinstance(principal, bool) and _UUID.fullmatch(text := str(principal)):
         return text
     raise TypeError(

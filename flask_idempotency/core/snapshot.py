@@ -1,6 +1,6 @@
-"""The stored answer, and the form in which stores keep it: JSON headers, raw bytes, and a check that both are unharmed.
+"""The stored answer, and its stored form: JSON headers, raw bytes, and a checksum of both.
 
-Nothing is ever unpickled; header names and values are looked at when written and again when read.
+Nothing is ever unpickled, and header names and values are validated when written and again when read.
 """
 
 import json
@@ -30,27 +30,27 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class NotKept:
-    """A final answer whose body cannot be given again: streamed, too large, or harmed in the store."""
+    """A final answer whose body cannot be replayed: streamed, too large, or damaged in the store."""
 
     status: int
     location: str | None = None
-    is_streamed: bool = False  # it was stored before the stream began, and what that did is not known
+    is_streamed: bool = False  # it was stored before the stream began, so the stream's work may be incomplete
 
 
 Answer = Snapshot | NotKept
 
 
 class Damaged(ValueError):
-    """What the store gave back is not what was put in."""
+    """A stored answer is not what was put in."""
 
 
 def are_storable(headers: Headers) -> bool:
-    """Say whether every name is a token and no value could break out of its line."""
+    """Say whether every name is a token, and no value contains a line break or control character."""
     return all(_NAME.fullmatch(name) and _VALUE.fullmatch(value) for name, value in headers)
 
 
 def pack(record: RecordId, answer: Answer) -> tuple[int, str, bytes | None]:
-    """Turn an answer into status, headers (names and values in turn) and body, sealed to the record they belong to."""
+    """Turn an answer into status, headers (names and values in turn) and body, with a checksum bound to the record."""
     match answer:
         case Snapshot(status, headers, _):
             body: bytes | None = answer.body
@@ -62,7 +62,7 @@ def pack(record: RecordId, answer: Answer) -> tuple[int, str, bytes | None]:
 
 
 def unpack(record: RecordId, status: int | None, headers: str | None, body: bytes | None) -> Answer:
-    """Turn stored columns back into the answer. Raises Damaged unless they are just what *pack* made for *record*."""
+    """Turn stored columns back into the answer. Raises Damaged unless they are what *pack* made for *record*."""
     check, text = (headers or "")[:_CHECK_LENGTH], (headers or "")[_CHECK_LENGTH:]
     if status is None or check != _check(record, status, text, body):
         raise Damaged
@@ -85,7 +85,7 @@ def reseal(record: RecordId, status: int, headers: str, body: bytes | None) -> s
 
 
 _JSON = ("Content-Type", "application/json")  # the first header, often the only one, of nearly every answer
-_IS_JSON = "j"  # stands for it before the others: a tenth of a record
+_IS_JSON = "j"  # stands for that header, and saves a tenth of a record
 _dump = json.JSONEncoder(separators=(",", ":")).encode  # ASCII, whatever the database's encoding is
 
 
@@ -109,11 +109,11 @@ def _decode(text: str) -> Headers:
 
 
 _FIRST_CHECK_LENGTH = 16
-_CHECK_LENGTH = 8  # base64 of 6 bytes: chance will not pass it; against a forger there is encryption, not this
+_CHECK_LENGTH = 8  # base64 of 6 bytes: detects damage, not forgery
 
 
 def _check(record: RecordId, status: int, text: str, body: bytes | None, length: int = _CHECK_LENGTH) -> str:
-    """Bind an answer to its record, so that a harmed or swapped one is seen."""
+    """Bind an answer to its record, so that a damaged or swapped one is detected."""
     kept = (b"kept", body) if body is not None else (b"not kept",)
     digest = sha256(frame(record, str(status).encode(), text.encode(), *kept)).digest()
     return b64encode(digest[: length * 3 // 4]).decode()

@@ -1,6 +1,7 @@
-"""Asks for the claim of a request under the lease guard, and waits for whoever holds it."""
+"""Claims a request under the lease guard, or waits for the attempt that holds the claim."""
 
 from contextlib import AbstractContextManager, nullcontext
+from datetime import timedelta
 from time import monotonic
 
 from flask_idempotency.core.checkpoint import Checkpoint
@@ -15,17 +16,19 @@ from flask_idempotency.signals import tell_of_quarantine
 from flask_idempotency.state import State
 from flask_idempotency.stores import Store
 
-FIRST_LOOK, LONGEST_PAUSE = 0.02, 0.25  # seconds between two looks of a waiter whose holder is in another process
+FIRST_LOOK, LONGEST_PAUSE = 0.02, 0.25  # seconds between two tries while another process holds the claim
 
 
-def choose_course(state: State, policy: Policy, reading: Reading) -> LeaseAttempt | Replay | Refuse:
-    """Ask the store for the claim, and if the policy says so, wait for the holder to be done with it."""
+def choose_course(
+    state: State, policy: Policy, reading: Reading, patience: timedelta
+) -> LeaseAttempt | Replay | Refuse:
+    """Ask the store for the claim; while another attempt holds it, wait at most for *patience*."""
     first = stored_request(state) if policy.resumable else None
     course = _ask(state, policy, reading, first)
-    if policy.in_flight == "wait" and is_in_flight(course):
+    if patience and is_in_flight(course):
         with _place_to_wait(state) as has_place:
             if has_place:
-                course = _wait(state, policy, reading, first, course)
+                course = _wait(state, policy, reading, first, course, patience)
     return LeaseAttempt(state, policy, course.claim) if isinstance(course, Run) else course
 
 
@@ -37,7 +40,7 @@ def _ask(state: State, policy: Policy, reading: Reading, first: Checkpoint | Non
 
 
 def _place_to_wait(state: State) -> AbstractContextManager[bool]:
-    """A hook may have read something: then the session keeps its connection, and there are only so many of those."""
+    """Take a place to wait. It is limited only if a hook has read something, so that the session holds a connection."""
     database = state.given_database
     if database is not None and database.holds_connection:
         return state.wait_limit.place(database.engine)
@@ -45,23 +48,28 @@ def _place_to_wait(state: State) -> AbstractContextManager[bool]:
 
 
 def _wait(
-    state: State, policy: Policy, reading: Reading, first: Checkpoint | None, course: Run | Replay | Refuse
+    state: State,
+    policy: Policy,
+    reading: Reading,
+    first: Checkpoint | None,
+    course: Run | Replay | Refuse,
+    patience: timedelta,
 ) -> Run | Replay | Refuse:
-    """Ask again whenever the holder may be done, until somebody has answered or the time is over."""
+    """Ask again whenever the holder may be done, until there is an answer or the time is over."""
     record, pause = reading.asked.id, FIRST_LOOK
-    deadline = monotonic() + state.settings.wait.total_seconds()
+    deadline = monotonic() + patience.total_seconds()
     while is_in_flight(course) and (left := deadline - monotonic()) > 0:
         state.waiters.wait(record, min(pause, left))
         pause = min(pause * 1.5, LONGEST_PAUSE)
         course = _ask(state, policy, reading, first)
-    state.waiters.wake(record)  # others that wait beside us look again too
+    state.waiters.wake(record)  # other waiting duplicates try again too
     return course
 
 
 def _claim(
     store: Store, policy: Policy, reading: Reading, first: Checkpoint | None
 ) -> tuple[Fingerprint, Claim | Busy | Settled]:
-    """Claim; a record made by other rules is asked for again by its own, so that an upgrade refuses nobody."""
+    """Claim; compare with a record of other fingerprint rules by its own, so that an upgrade causes no refusals."""
     asked = reading.asked
     found = store.claim(asked, policy.lease, first)
     if isinstance(found, Claim) or found.fingerprint is None:

@@ -1,8 +1,7 @@
-"""Asks for the claim of a request under the transaction guard, on the connection that its view will use."""
+"""Claims a request under the transaction guard, on the connection that its view will use."""
 
 import logging
 from datetime import timedelta
-from typing import cast
 
 from sqlalchemy import Connection
 from sqlalchemy.orm import Session
@@ -23,9 +22,8 @@ from flask_idempotency.sessions.app_sessions import (
     take_connection,
 )
 from flask_idempotency.sessions.borrowing import BorrowedConnection, outer_connection, settle_sessions
-from flask_idempotency.sessions.shared import is_in_autocommit
+from flask_idempotency.sessions.isolation import is_in_autocommit
 from flask_idempotency.state import State
-from flask_idempotency.stores import TransactionalStore
 from flask_idempotency.stores.database import ConnectionLost, first_line
 
 AUTOCOMMIT = (
@@ -40,11 +38,17 @@ WRITTEN_BEFORE = (
 log = logging.getLogger("flask_idempotency")
 
 
-def choose_course(state: State, policy: Policy, reading: Reading) -> TransactionAttempt | Replay | Refuse:
-    """Ask for the claim on the connection that the view will use. Raises StoreUnavailable if nobody can be asked."""
-    store = cast(TransactionalStore, state.ready_store())
+def choose_course(
+    state: State, policy: Policy, reading: Reading, patience: timedelta
+) -> TransactionAttempt | Replay | Refuse:
+    """Claim a request on the connection that the view will use; while another holds it, wait at most for *patience*.
+
+    Raises StoreUnavailable if the database is down.
+    """
+    state.ready_store()
+    store = state.transactional_store
     outer = outer_connection(state.database)
-    known = store.recall(reading.asked.id) if outer is None else None  # nobody else can see what is in that transaction
+    known = store.recall(reading.asked.id) if outer is None else None  # a test's transaction is invisible to others
     if known is not None:
         return _course(Settled(known), reading)
     sessions = open_sessions(state.database)
@@ -61,16 +65,16 @@ def choose_course(state: State, policy: Policy, reading: Reading) -> Transaction
     if any(has_written_here(state.database, store, other) for other in sessions[1:]):
         raise IdempotencyError(WRITTEN_BEFORE)
     found = _ask(state, policy, reading.asked, session)
-    if isinstance(found, Busy) and policy.in_flight == "wait" and is_in_flight(course := _course(found, reading)):
+    if isinstance(found, Busy) and patience and is_in_flight(course := _course(found, reading)):
         with state.wait_limit.place(state.database.engine) as has_place:
             if not has_place:
                 return course
-            found = _ask(state, policy, reading.asked, session, patience=state.settings.wait)
+            found = _ask(state, policy, reading.asked, session, patience)
     return found if isinstance(found, TransactionAttempt) else _course(found, reading)
 
 
 def _course(found: Busy | Settled, reading: Reading) -> Replay | Refuse:
-    """Decide by the rules of the record that was found, so that an upgrade refuses nobody."""
+    """Decide by the fingerprint rules of the record that was found, so that an upgrade causes no refusals."""
     asked = reading.asked if found.fingerprint is None else reading.by_rules_of(found.fingerprint)
     course = decide(found, asked.fingerprint)
     assert not isinstance(course, Run), "only a claim is run"
@@ -80,13 +84,13 @@ def _course(found: Busy | Settled, reading: Reading) -> Replay | Refuse:
 def _ask(
     state: State, policy: Policy, asked: Asked, session: Session | None, patience: timedelta = timedelta(0)
 ) -> TransactionAttempt | Busy | Settled:
-    """Ask for the claim, once more if the pooled connection turns out to be dead."""
+    """Try to claim, once more if the pooled connection turns out to be dead."""
     try:
         return _enter(state, policy, asked, session, patience)
     except ConnectionLost:
-        if session is not None:  # what was done on it before us is lost too
+        if session is not None:  # what the session did on it before is lost too
             raise
-        state.database.engine.dispose()  # the others of its age are gone too
+        state.database.engine.dispose()  # the other pooled connections are as old, and probably dead too
         return _enter(state, policy, asked, session, patience)
 
 
@@ -98,11 +102,11 @@ def _enter(
     patience: timedelta,
     outer: Connection | None = None,
 ) -> TransactionAttempt | Busy | Settled:
-    """Take the claim on the connection that the app's session has, or on one that it will be given.
+    """Claim on the connection that the app's session uses, or on one that it will be given.
 
-    With *outer*, in the transaction of that connection, which is a test's.
+    With *outer*, claim in the transaction of that connection, which is a test's.
     """
-    store, within = cast(TransactionalStore, state.store), outer is not None
+    store, within = state.transactional_store, outer is not None
     borrowed = None if outer is None else BorrowedConnection(outer, store)
     connection, pooled = take_connection(state.database, session, borrowed)
     try:
@@ -121,7 +125,7 @@ def _enter(
         give_back(pooled) if session is None else session.rollback()
         raise
     except BaseException:
-        pooled.invalidate()  # stopped in the middle of something: nobody can go on from there
+        pooled.invalidate()  # stopped in the middle of a statement: the connection is unusable
         raise
     if session is None:
         give_back(pooled)

@@ -1,6 +1,7 @@
-"""One thread per process: it renews the leases of live runs, finishes what could not be stored, and reaps by the batch.
+"""The housekeeping thread: it renews leases, stores answers that could not be stored at once, and reaps in batches.
 
-It starts with the first claim of a process, so after a fork every worker has its own; under gevent it is a greenlet.
+Each process has one, which starts with its first claim, so every forked worker has its own; under gevent it is a
+greenlet.
 """
 
 import atexit
@@ -23,17 +24,17 @@ from flask_idempotency.core.snapshot import Answer, NotKept
 from flask_idempotency.errors import ClaimLost, RequestRefused, StoreUnavailable
 from flask_idempotency.stores import Store
 
-RENEWALS = 3  # per lease: two may fail before a live owner is overtaken
-TRY_AGAIN = 0.5  # seconds: when the store is back, owners are to be there before the clients that were told to retry
-REAP_EVERY = 60.0  # seconds; a worker's share is small, and there is no hurry
-REAP_AGAIN = 1.0  # seconds between full batches, so that claims come between
-BATCH = 500  # records in one transaction: no claim waits long behind it
+RENEWALS = 3  # per lease: two may fail before another attempt takes over from a live owner
+TRY_AGAIN = 0.5  # seconds: less than the Retry-After of clients, so that owners reach a recovered store first
+REAP_EVERY = 60.0  # seconds; expired records do no harm
+REAP_AGAIN = 1.0  # seconds between full batches, so that claims can run in between
+BATCH = 500  # records in one transaction, so that no claim waits long for it
 
 log = logging.getLogger("flask_idempotency")
 
 
 class Housekeeper:
-    """Looks after the claims of one app. Safe to call from any thread, and in every process that a fork makes."""
+    """Looks after the claims of one app. Safe to use from any thread, and in forked processes."""
 
     def __init__(
         self,
@@ -49,21 +50,21 @@ class Housekeeper:
         self._retention = retention  # the longest of any view
         self._tell = tell  # sends a signal with its facts
         self._enabled = enabled
-        self._rounds: dict[int, _Rounds] = {}  # by process: what a parent has begun stays with the parent
+        self._rounds: dict[int, _Rounds] = {}  # by process: a child does not inherit its parent's duties
 
     def watch(self, claim: Claim, lease: timedelta) -> None:
-        """Renew this claim's lease until it is let go. Raises StoreUnavailable if there is no thread to do it."""
+        """Renew this claim's lease until ``forget``. Raises StoreUnavailable if there is no thread to do it."""
         if not self._add(claim, lambda keeper: keeper._store.renew(claim, lease), lease.total_seconds() / RENEWALS):
-            self.forget(claim)  # or the next thread would renew it for nobody
+            self.forget(claim)  # else the next thread would renew it for a run that has ended
             raise StoreUnavailable(retry_after=1)
 
     def start(self) -> None:
-        """Begin to reap, where no lease has made us begin."""
+        """Start the thread, so that it reaps, even if no lease is to be renewed."""
         if self._enabled:
             self._rounds_here().start()
 
     def forget(self, claim: Claim) -> None:
-        """Stop renewing."""
+        """Stop renewing a lease."""
         rounds = self._rounds.get(os.getpid())
         if rounds is not None:
             rounds.drop(claim.guard.token)
@@ -76,10 +77,11 @@ class Housekeeper:
         answered: Checkpoint | None = None,
         then: Callable[[], None] = lambda: None,
     ) -> None:
-        """Store the answer of a run whose completion failed, as soon as the store can take it, if nobody took over.
+        """Store the answer of a run whose completion failed, as soon as the store is available, unless another attempt
+        took over.
 
-        Before it the checkpoint *answered*, if that could not be written either, or nobody knows whether it was.
-        A process that ends in order tries once more before it goes. *then* is called when it is stored.
+        *answered* is a checkpoint to write before it, if that failed too or its outcome is unknown. A process that ends
+        normally tries once more at its exit. *then* is called when the answer is stored.
         """
 
         def finish(keeper: Housekeeper) -> None:
@@ -89,7 +91,7 @@ class Housekeeper:
         self._add(claim, finish, TRY_AGAIN, urgent=True)
 
     def quarantine_later(self, claim: Claim, reason: str, answered: Checkpoint | None = None) -> None:
-        """Leave a record to a person as soon as the store can take it, if nobody took over; *answered* as above."""
+        """Quarantine a record as soon as the store is available, unless another attempt took over."""
 
         def quarantine(keeper: Housekeeper) -> None:
             stood = claim if answered is None else keeper._store.checkpoint(claim, answered)
@@ -101,20 +103,20 @@ class Housekeeper:
         self._add(claim, quarantine, TRY_AGAIN, urgent=True)
 
     def stop(self) -> None:
-        """End this process's thread and wait for it; leases run out from here on. The next claim starts another."""
+        """Stop the thread of this process and wait for it. The next claim starts another; until then leases expire."""
         rounds = self._rounds.pop(os.getpid(), None)
         if rounds is not None:
             rounds.end()
 
     def _add(self, claim: Claim, act: "Act", every: float, *, urgent: bool = False) -> bool:
-        """Say whether it will be done, or nobody wants it to be done."""
+        """Add a duty; say whether there is a thread for it, or housekeeping is disabled."""
         if not self._enabled:
             return True
         return self._rounds_here().add(claim.guard.token, _Duty(act, every, time.monotonic() + every, urgent))
 
     def _rounds_here(self) -> "_Rounds":
-        # Made where they are first needed: a lock from before a fork may be held for ever, and one from before gevent
-        # patched the process knows nothing of greenlets.
+        # Made when first needed: a lock from before a fork may be held for ever, and one from before gevent patched the
+        # process does not work with greenlets.
         process = os.getpid()
         return self._rounds.get(process) or self._rounds.setdefault(process, _Rounds(self))
 
@@ -124,16 +126,20 @@ class Housekeeper:
             stood = claim if answered is None else self._store.checkpoint(claim, answered)
             self._store.complete(stood, answer, retention)
         except ClaimLost:
-            log.error("claim_lost: %s was run again before its answer could be stored", known)
+            log.error(
+                "claim_lost: another attempt at %s ran before this one's answer could be stored; check whether it took"
+                " effect twice",
+                known,
+            )
             self._tell(signals.claim_lost, reference=known)
             raise
-        log.warning("finished_late: the answer of %s is stored now", known)
+        log.warning("finished_late: the answer of %s, which could not be stored at once, is stored now", known)
         self.forget(claim)
         kept = not isinstance(answer, NotKept)
         self._tell(signals.completed, reference=known, status=answer.status, body_kept=kept)
 
     def _reap(self) -> float:
-        """Delete one batch; say after how many seconds to look again."""
+        """Delete one batch; give the seconds until the next."""
         expired = self._store.reap(self._grace, BATCH)
         reaped, quarantined = self.reap_abandoned(BATCH)
         if expired + reaped:
@@ -141,7 +147,7 @@ class Housekeeper:
         return REAP_AGAIN if max(expired, reaped, quarantined) >= BATCH else REAP_EVERY
 
     def reap_abandoned(self, limit: int) -> tuple[int, int]:
-        """End running records that nobody came back for; say how many were deleted, and how many quarantined."""
+        """End abandoned records; give how many were deleted, and how many quarantined."""
         reaped, quarantined = self._store.reap_abandoned(self._retention() + self._grace, limit)
         for each in quarantined:
             log.critical("quarantined: %s: %s", reference_of(each), ABANDONED)
@@ -149,35 +155,35 @@ class Housekeeper:
         return reaped, len(quarantined)
 
 
-Act = Callable[[Housekeeper], float | None]  # a number says after how many seconds it is due again
+Act = Callable[[Housekeeper], float | None]  # may return the seconds until it is due again
 
 
 @dataclass(slots=True)
 class _Duty:
-    """Something to do at *due*, and again *every* so many seconds until it is dropped."""
+    """Something to do at *due*, and then *every* so many seconds until it is dropped."""
 
     act: Act
     every: float
     due: float
-    urgent: bool = False  # not to be left undone when the process ends
+    urgent: bool = False  # to be tried once more when the process ends
 
 
 class _Rounds:
-    """What is to be done in one process, in the order in which it is due, and the thread that does it."""
+    """The duties of one process, and the thread that does them in the order in which they are due."""
 
     def __init__(self, keeper: Housekeeper) -> None:
-        self._keeper = ref(keeper)  # the thread alone keeps no app alive: it ends after the app
+        self._keeper = ref(keeper)  # weak, so that the thread ends when its app is gone
         self._process = os.getpid()
         self._duties: dict[object, _Duty] = {}
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
-        self._tried = threading.Event()  # set once its start has succeeded or failed
+        self._tried = threading.Event()  # set once the thread has started or failed to
         self._asleep_until = 0.0
         self._ended = False
 
     def add(self, name: object, duty: _Duty) -> bool:
-        """Have something done; say whether there is a thread to do it."""
+        """Add a duty; say whether there is a thread to do it."""
         with self._lock:
             self._duties[name] = duty
             early = duty.due < self._asleep_until
@@ -196,14 +202,17 @@ class _Rounds:
             thread = self._thread = self._thread or self._make_thread()
             tried = self._tried = threading.Event() if is_new else self._tried
         if not is_new:
-            tried.wait()  # somebody else may be about to start it
+            if not tried.is_set():  # checked first, because waiting takes a lock
+                tried.wait()  # another thread may be starting it
             return self._thread is not None
         try:
             thread.start()  # outside the lock: under gevent this lets others run
         except RuntimeError as error:
             self._thread = None
             log.error(
-                "The housekeeping thread could not start, so requests under the lease guard get 503 for now: %s", error
+                "The housekeeping thread could not start, so requests under the lease guard get 503 until it can: %s;"
+                " raise the limit on threads of this process",
+                error,
             )
             return False
         finally:
@@ -211,7 +220,7 @@ class _Rounds:
         return True
 
     def _make_thread(self) -> threading.Thread:
-        share = uniform(0, REAP_EVERY)  # noqa: S311  # spreads the workers over time; nobody gains by guessing it
+        share = uniform(0, REAP_EVERY)  # noqa: S311  # spreads the workers over time; it need not be secret
         self._duties[Housekeeper._reap] = _Duty(Housekeeper._reap, REAP_EVERY, time.monotonic() + share)
         atexit.unregister(self._leave)  # an earlier start may have failed
         atexit.register(self._leave)
@@ -248,17 +257,17 @@ class _Rounds:
         except ClaimLost:
             self.drop(name, duty)
         except RequestRefused:
-            # The store cannot be asked now, and has said so in the log. Whatever else is due cannot be done either, and
-            # trying each would only fill the log: one attempt at a time, until one succeeds.
+            # The store is not available, and has logged it. Other duties would fail too and only fill the log, so one
+            # is tried at a time until one succeeds.
             duty.due = time.monotonic() + min(duty.every, TRY_AGAIN)
             self._wake.wait(TRY_AGAIN)
             self._wake.clear()
         except Exception:
-            log.exception("housekeeping failed and goes on")
+            log.exception("a task of the housekeeping thread failed; it will be tried again")
             duty.due = time.monotonic() + duty.every
 
     def _next(self) -> tuple[object, _Duty, float]:
-        """Find the most urgent duty, and how long there is until it is due."""
+        """Find the duty that is due first, and the seconds until then."""
         with self._lock:
             name, duty = min(self._duties.items(), key=lambda item: item[1].due)
             rest = duty.due - time.monotonic()
@@ -266,7 +275,7 @@ class _Rounds:
             return name, duty, rest
 
     def _leave(self) -> None:
-        """Do once, before the process ends, what must not be left undone; if the store is not back, it is too late."""
+        """Try urgent duties once more before the process ends."""
         keeper = self._keeper()
         if keeper is None or self._process != os.getpid():
             return
@@ -274,5 +283,9 @@ class _Rounds:
             if duty.urgent:
                 try:
                     duty.act(keeper)
-                except Exception as error:  # noqa: BLE001  # the process ends; there is nobody left to raise it to
-                    log.error("an answer is left unstored at the end of the process: %s", type(error).__name__)
+                except Exception as error:  # noqa: BLE001  # the process ends, and nothing can handle it
+                    log.error(
+                        "the outcome of a request could not be stored before the process ended: %s; its retry will run"
+                        " the view again, or resume it",
+                        type(error).__name__,
+                    )

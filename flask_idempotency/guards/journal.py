@@ -1,6 +1,6 @@
-"""How far a run has come: the steps it has passed, the effect in doubt, the answer that waits for a phase.
+"""The progress of a run: the steps it has begun, the effect in doubt, the answer held back for the next phase.
 
-Whoever carries steps out tells the journal, and nobody else writes it.
+Only the code that runs the steps writes the journal.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,20 +12,20 @@ from flask_idempotency.errors import ClaimLost, IdempotencyError, RequestRefused
 
 
 class Journal:
-    """What one attempt has come to, and what earlier attempts have left behind."""
+    """The steps of one attempt, and the checkpoints of earlier ones."""
 
     def __init__(self, load: Callable[[], list[Checkpoint]]) -> None:
-        """*load* reads the checkpoints of earlier attempts, in the order in which they went; called once, if at all."""
+        """*load* reads the checkpoints of earlier attempts, in their order; it is called at most once."""
         self._load = load
-        self._passed: list[str] = []  # the names of the phases and effects that the view has come to
-        self._busy: str | None = None  # the one that it is in
-        self.has_steps = False  # the view has come to a phase or effect
-        self.answered: Checkpoint | None = None  # the effect whose answer goes down with the next phase
-        self.undecided: str | None = None  # the effect of which nobody knows whether it happened
-        self.done: str | None = None  # the last effect that is done: no failure behind it is final
-        self.failed: tuple[str, BaseException] | None = None  # the step that has raised; nothing comes behind it
-        self.mistake: IdempotencyError | None = None  # what the last call did that it must not do
-        self.misuse: IdempotencyError | None = None  # what a phase or effect has refused, and the view may have caught
+        self._passed: list[str] = []  # the names of the phases and effects that the view has begun
+        self._busy: str | None = None  # the one that is running
+        self.has_steps = False  # the view has called phase() or effect()
+        self.answered: Checkpoint | None = None  # the effect whose answer is committed with the next phase
+        self.undecided: str | None = None  # the effect that may have happened
+        self.done: str | None = None  # the last effect that is done: no failure after it is final
+        self.failed: tuple[str, BaseException] | None = None  # the step that has raised; no other may follow it
+        self.mistake: IdempotencyError | None = None  # what the last call did although it must not
+        self.misuse: IdempotencyError | None = None  # raised by a phase or effect; the view may have caught it
 
     @cached_property
     def _recorded(self) -> list[Checkpoint]:
@@ -34,7 +34,7 @@ class Journal:
     # -- steps -------------------------------------------------------------------------------------------------------
 
     def open_step(self) -> None:
-        """Come to a step. Raises again what was raised before, for a view that has caught it."""
+        """Begin a step. Raises again what an earlier step has raised, if the view has caught it."""
         self.has_steps = True
         if self.misuse is not None:
             raise self.misuse
@@ -44,37 +44,37 @@ class Journal:
         if isinstance(error, (RequestRefused, ClaimLost)) or not isinstance(error, Exception):
             raise error
         raise IdempotencyError(
-            f"{what} has failed, and after a crash nobody could resume what is done behind it; return what it has found"
-            " out, and let the view decide by that."
+            f"{what} failed, and a step after it could not be resumed after a crash: return its finding instead of"
+            " raising, and let the view decide by that."
         ) from error
 
     def expect(self, name: str, kind: Kind) -> Checkpoint | None:
-        """Give what an earlier attempt has left where this one is now, of whatever name.
+        """Give the checkpoint of an earlier attempt at this position, whatever its name.
 
         Raises IdempotencyError for a step inside another, and for a name that was used before.
         """
         if self._busy is not None:
-            raise IdempotencyError(f"{kind} {name!r} is inside of {self._busy}; put one after the other.")
+            raise IdempotencyError(f"{kind} {name!r} was called inside {self._busy}; call one after the other.")
         if name in self._passed:
-            raise IdempotencyError(f"{name!r} names two steps of this request; give each a name of its own.")
+            raise IdempotencyError(f"Two steps of this request are named {name!r}; give each its own name.")
         return self.next_recorded
 
     def enter(self, name: str) -> None:
-        """Go on to a step that is as expected."""
+        """Note that the step of this name begins."""
         self._passed.append(name)
 
     @property
     def next_recorded(self) -> Checkpoint | None:
-        """What an earlier attempt did next from where this one is, if it went on."""
+        """The next checkpoint of an earlier attempt, if there is one."""
         return self._recorded[len(self._passed)] if len(self._passed) < len(self._recorded) else None
 
     def next_checkpoint(self, name: str, kind: Kind) -> Checkpoint:
-        """Make the checkpoint of what is begun now."""
+        """Make the checkpoint of the step that begins."""
         return Checkpoint(name, kind, position=len(self._passed))
 
     @contextmanager
     def busy_with(self, what: str, recorded: type[Exception] | tuple[()] = ()) -> Iterator[None]:
-        """Be in a phase or effect, in which there can be no other. What it raises is its end, unless it is recorded."""
+        """Run a phase or effect, with no other inside. An exception makes it fail, unless of a *recorded* type."""
         self._busy = what
         try:
             yield
@@ -87,31 +87,31 @@ class Journal:
             self._busy = None
 
     def note_misuse(self, error: IdempotencyError) -> None:
-        """Remember the first thing that a phase or effect has refused."""
+        """Note the first misuse of a phase or effect."""
         self.misuse = self.misuse or error
 
     # -- effects -----------------------------------------------------------------------------------------------------
 
     def note_sent(self, name: str) -> None:
-        """Know that an effect may happen from now on."""
+        """Note that an effect may happen from now on."""
         self.undecided = name
 
     def note_void(self) -> None:
-        """Know that it has not happened."""
+        """Note that the effect has not happened."""
         self.undecided = None
 
     def note_done(self, name: str) -> None:
-        """Know that it has happened."""
+        """Note that the effect has happened."""
         self.undecided, self.done = None, name
 
     def note_mistake(self, mistake: IdempotencyError | None) -> None:
-        """Know what the call has done that it must not do, if anything."""
+        """Note what the call has done although it must not, if anything."""
         self.mistake = mistake
 
     def hold_answer(self, answered: Checkpoint) -> None:
-        """Have an effect's answer wait for the next phase."""
+        """Hold an effect's answer back for the next phase."""
         self.answered = answered
 
     def drop_answer(self) -> None:
-        """Know that it is written, or may be."""
+        """Note that the answer that was held back is written, or may be."""
         self.answered = None

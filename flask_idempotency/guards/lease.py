@@ -1,14 +1,13 @@
-"""The lease guard: look after a claim while the view runs, know how far it has come, and settle it.
+"""The lease guard: keeps a claim while the view runs, records its progress, and settles it.
 
-No connection is held in between: the claim is a row with a token and an end, which the housekeeping thread moves on.
+No connection is held in between: the claim is a row with a token and an end time, which the housekeeping thread renews.
 """
 
 import logging
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from enum import Enum, auto
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, NoReturn
 
 from flask import request
@@ -32,18 +31,19 @@ from flask_idempotency.errors import (
     WorkRefused,
 )
 from flask_idempotency.guards.journal import Journal
+from flask_idempotency.guards.standing import Standing
 from flask_idempotency.http.resuming import pack_request
 from flask_idempotency.policy import Policy
-from flask_idempotency.sessions.outside_work import OutsideWork
 from flask_idempotency.signals import tell_of_quarantine
 from flask_idempotency.state import State
 
 if TYPE_CHECKING:
     from flask_idempotency.sessions.joined import JoinedTransaction
+    from flask_idempotency.sessions.outside_work import OutsideWork
 
 COMMITTED_OUTSIDE = (
-    "The view has committed changes outside of a phase ({where}), and every retry would make them again; make them in a"
-    " step: phase(name, step)."
+    "The view committed changes outside of a phase ({where}), and every retry would repeat them: make them in a step,"
+    " phase(name, step)."
 )
 
 MISUSED = "{endpoint} caught an error of phase() or effect() and answered {status}, which is not kept: {error}"
@@ -52,27 +52,26 @@ log = logging.getLogger("flask_idempotency")
 
 
 def stored_request(state: State) -> Checkpoint:
-    """Make the checkpoint that holds the current request, to be resumed should its client not come back."""
+    """Make the checkpoint that holds the current request, so that it can be resumed without its client."""
     return Checkpoint(REQUEST, Kind.REQUEST, position=0, result=pack_request(request, state.settings.namespace))
 
 
-class Standing(Enum):
-    """What has become of the claim that a run began with."""
+@cache  # an import statement in a function costs as much as ten calls, each time
+def _outside_work() -> "type[OutsideWork]":
+    """Load what brings SQLAlchemy, which only db= needs."""
+    from flask_idempotency.sessions.outside_work import OutsideWork
 
-    HELD = auto()  # it is ours, and its lease is ended with the run
-    LEFT = auto()  # it is ours, and its lease is left to run out
-    QUARANTINED = auto()  # we have given the record to a person
-    LOST = auto()  # somebody took over
+    return OutsideWork
 
 
 class LeaseAttempt:
-    """A run that holds its claim by a lease, and knows how far it has come."""
+    """A run that holds its claim by a lease, and records its progress."""
 
     def __init__(self, state: State, policy: Policy, claim: Claim) -> None:
         self.state, self.policy, self.claim = state, policy, claim
-        self.work: JoinedTransaction | None = None  # the phase that is being carried out
+        self.joined: JoinedTransaction | None = None  # of the phase that is running
         database = state.given_database
-        self.outside = None if database is None else OutsideWork(database, state.store)
+        self.outside = None if database is None else _outside_work()(database, state.transactional_store)
         self.journal = Journal(partial(state.store.checkpoints, claim.id) if self.has_begun else list)
         self._standing = Standing.HELD
 
@@ -82,26 +81,26 @@ class LeaseAttempt:
 
     @property
     def has_committed(self) -> bool:
-        """Whether something would be undone: no, what was committed stays."""
+        """False: a release undoes nothing under this guard."""
         return False
 
     def note_return(self) -> None:
-        """Know that what is committed from here on is not the view's."""
+        """Note that what is committed from here on is not the view's."""
         if self.outside is not None:
             self.outside.end()
 
     def note_end(self) -> None:
-        """Likewise, for a view that nobody has seen return; and remember what it has left to be committed."""
+        """Note the same for a view whose return was not noted, and what it has left uncommitted."""
         if self.outside is not None:
             self.outside.end()
             self.outside.note_answer()
 
     def stands(self) -> bool:
-        """Say yes, for nothing that was committed can be taken back, unless the view has left something to a hook."""
+        """Say whether nothing was lost: commits stay, but a hook may have dropped what the view left uncommitted."""
         return self.outside is None or not self.outside.has_lost
 
     def begin(self) -> None:
-        """Renew the lease from now on, and see to it that a resumable request is stored. Raises RequestRefused."""
+        """Renew the lease from now on, and store a resumable request. Raises RequestRefused if that fails."""
         self.state.housekeeper.watch(self.claim, self.policy.lease)
         if self.outside is not None:
             self.outside.watch(self)
@@ -109,7 +108,7 @@ class LeaseAttempt:
             self._store_request()
         known = reference_of(self.claim.id)
         if self.claim.taken_over:
-            log.warning("taken_over: %s, attempt %d", known, self.claim.attempt)
+            log.warning("taken_over: attempt %d took over %s, whose lease had expired", self.claim.attempt, known)
             signals.tell(signals.taken_over, reference=known, attempt=self.claim.attempt)
         signals.tell(signals.claimed, reference=known, attempt=self.claim.attempt)
 
@@ -120,62 +119,62 @@ class LeaseAttempt:
             self.lose()
             raise RequestInFlight(retry_after=1) from None
 
-    # -- how far it has come -----------------------------------------------------------------------------------------
+    # -- progress ----------------------------------------------------------------------------------------------------
 
     def arrive_at(self, name: str, kind: Kind) -> Checkpoint | None:
-        """Come to the next phase or effect; give what an earlier attempt has left of it.
+        """Begin the next phase or effect; give its checkpoint if an earlier attempt has left one.
 
-        Raises CheckpointUnknown if that attempt went another way: then this code is not the one to go on. Raises again
-        what was raised before, for a view that has caught it: behind it nothing could be resumed. Raises
-        IdempotencyError if the view has committed something before it that is not part of a step.
+        Raises CheckpointUnknown if that attempt went another way: then another version of the code must resume it. If
+        an earlier step has raised and the view has caught that, raises it again: no later step could be resumed. Raises
+        IdempotencyError if the view has committed something outside of a step.
         """
         check_name(name)
         self.journal.open_step()
         if (where := self._committed_at()) is not None:
             mistake = COMMITTED_OUTSIDE.format(where=where)
-            self.quarantine(mistake)  # or every retry would commit it again, and be refused again
+            self.quarantine(mistake)  # else every retry would commit it again, and be refused again
             raise IdempotencyError(mistake)
         found = self.journal.expect(name, kind)
         if found is not None and (found.name, found.kind) != (name, kind):
-            self._stop(f"{kind} {name!r} came where {found.kind} {found.name!r} was recorded")
+            self._stop(f"{kind} {name!r} was called where an earlier attempt recorded {found.kind} {found.name!r}")
         self.journal.enter(name)
         return found
 
     def _committed_at(self) -> str | None:
-        """Name the place where the view has committed something outside of a phase, if it has."""
+        """Name the line where the view has committed something outside of a phase, if it has."""
         return None if self.outside is None else self.outside.find_commit()
 
     @property
     def has_begun(self) -> bool:
-        """Whether this attempt or one before it has come to a checkpoint."""
+        """Whether this attempt or an earlier one has written a checkpoint."""
         return self.claim.point not in (None, REQUEST)
 
     def write(self, made: Checkpoint) -> Checkpoint:
-        """Commit how far an effect has come. Raises ClaimLost, or OutcomeUnknown."""
+        """Commit the checkpoint of an effect. Raises ClaimLost or OutcomeUnknown."""
         self._write_answered()
         self.claim = self.state.store.checkpoint(self.claim, made)
         return made
 
     def remember(self, answered: Checkpoint) -> None:
-        """Have an effect's answer go down with the next phase; the one before it does not wait any longer."""
+        """Hold an effect's answer back, to be committed with the next phase; first commit an earlier one."""
         self._write_answered()
         self.journal.hold_answer(answered)
 
     def _write_answered(self) -> None:
-        """Commit an effect's answer that no phase has taken along."""
+        """Commit an effect's answer that was held back for a phase."""
         if self.journal.answered is not None:
             self.claim = self.state.store.checkpoint(self.claim, self.journal.answered)
             self.journal.drop_answer()
 
     def pass_by(self, made: Checkpoint) -> None:
-        """Stand behind a phase that was committed, and with it the answer of an effect before it."""
+        """Note that a phase was committed, and with it the answer of an effect before it."""
         self.claim = replace(self.claim, point=made.point)
         self.journal.drop_answer()
 
-    # -- where it cannot go on ---------------------------------------------------------------------------------------
+    # -- when it cannot go on ----------------------------------------------------------------------------------------
 
     def quarantine(self, reason: str) -> Exception:
-        """Give the record to a person; give what to raise."""
+        """Quarantine the record, and return the refusal to raise."""
         reason = legible(reason)
         self._undo_what_is_left()
         self._write_answered()
@@ -187,37 +186,42 @@ class LeaseAttempt:
         return Quarantined()
 
     def lose(self) -> None:
-        """Know that somebody took over."""
+        """Note that another attempt has taken over."""
         if self._standing is Standing.LOST:
             return
         self._standing = Standing.LOST
         known = reference_of(self.claim.id)
-        log.warning("claim_lost: %s was taken over while it ran", known)
+        log.warning("claim_lost: %s was taken over by another attempt while it ran, and its answer is not kept", known)
         signals.tell(signals.claim_lost, reference=known)
 
     def leave_lease(self) -> None:
-        """Let the lease run out instead of ending it."""
+        """Let the lease expire instead of ending it."""
         if self._standing is Standing.HELD:
             self._standing = Standing.LEFT
 
     def _stop(self, reason: str) -> NoReturn:
-        """Stop a run that another version has begun.
+        """Stop a run that another version of the code has begun.
 
-        The lease is left to run out: the other version may take over, and if nobody can, a person gets it.
+        The lease is left to expire, so that the other version can take over; if none can, the record is quarantined.
         """
-        log.critical("checkpoint_unknown: %s: %s; it is not begun again", reference_of(self.claim.id), reason)
+        log.critical(
+            "checkpoint_unknown: %s was begun by another version of its view: %s; run that version until it is"
+            " finished, or the record will be quarantined",
+            reference_of(self.claim.id),
+            reason,
+        )
         self.leave_lease()
         self.state.store.note(self.claim, f"checkpoint unknown: {reason}")
         raise CheckpointUnknown(retry_after=int(self.policy.lease.total_seconds()) + 1)
 
-    # -- how it ends -------------------------------------------------------------------------------------------------
+    # -- the end of a run --------------------------------------------------------------------------------------------
 
     def complete(self, answer: Answer, late: Callable[[], None]) -> None:
         """Store the answer.
 
-        Raises ClaimLost if somebody took over, OutcomeUnknown if it could not be stored yet or an effect is undecided,
-        CheckpointUnknown if an earlier attempt reached a step that this one did not, WorkRefused for a success whose
-        view has left changes uncommitted, or has caught the error of a misuse.
+        Raises ClaimLost if another attempt took over, OutcomeUnknown if it could not be stored yet or an effect is
+        undecided, CheckpointUnknown if an earlier attempt reached a step that this one did not, and WorkRefused for a
+        success whose view has left changes uncommitted, or has caught the error of a misuse.
         """
         state, known = self.state, reference_of(self.claim.id)
         if not self._is_ours:
@@ -226,7 +230,9 @@ class LeaseAttempt:
         self._refuse_to_repeat()
         if self.journal.undecided is not None:
             log.error(
-                "effect_undecided: %s of %s has no answer yet, so the view's is not kept", self.journal.undecided, known
+                "effect_undecided: the outcome of %s of %s is unknown, so the view's answer is not kept",
+                self.journal.undecided,
+                known,
             )
             self.release()
             raise OutcomeUnknown(retry_after=1)
@@ -251,10 +257,10 @@ class LeaseAttempt:
             self.lose()
             raise
         except BaseException as error:
-            # Whatever it was, the work is done: it must not be answered as if nothing had been run. Of the error only
-            # the name is told: a database's own words may quote the row.
+            # Whatever it was, the work is done: the client must not be told that nothing was run. Only the class of the
+            # error is logged, because a database's message may quote the row.
             trouble = type(error).__name__
-            log.error("outcome_unknown: the answer of %s could not be stored yet: %s", known, trouble)
+            log.error("outcome_unknown: the answer of %s could not be stored and is tried again: %s", known, trouble)
             state.housekeeper.finish_later(self.claim, answer, self.policy.retention, self.journal.answered, late)
             if not isinstance(error, Exception):
                 raise
@@ -268,42 +274,41 @@ class LeaseAttempt:
     def _refuse_to_repeat(self) -> None:
         """Quarantine a run with steps that has committed something outside of them: a retry would commit it again.
 
-        Without steps every attempt that follows a failure starts over; nothing else is promised there.
+        Without steps, every retry after a failure starts over; nothing else is promised then.
         """
         if (self.journal.has_steps or self.has_begun) and (where := self._committed_at()) is not None:
             self._give_to_person(COMMITTED_OUTSIDE.format(where=where))
 
     def _undo_what_is_left(self) -> bool:
-        """Roll back what the view has left uncommitted; say whether something was written."""
+        """Roll back what the view has left uncommitted; say whether anything was written."""
         return self.outside is not None and self.outside.undo()
 
     def _refuse_to_lose(self, reason: str) -> NoReturn:
-        """Keep no success whose rows are lost; and have nobody repeat it if other rows are not. Raises what takes its
-        place.
-        """
+        """Refuse to keep a success whose rows are lost; quarantine it if others were committed. Always raises."""
         if self._committed_at() is not None:
             self._give_to_person(reason)
         self.release()
         raise WorkRefused(reason)
 
     def _refuse_to_keep(self, what: str, error: BaseException, done: str, status: int) -> NoReturn:
-        """Keep no answer that was made of a failure behind an effect that is done: the client would be told for good
-        that something was refused which has been paid for, perhaps. Raises what takes its place.
+        """Refuse to keep an answer that was made of a failure after an effect that is done: it would tell the client
+        for good that something failed which may have been paid for. Always raises.
         """
-        if isinstance(error, (RequestRefused, ClaimLost)):
-            self.release()  # the retry will do better: whatever failed was not the app's own
+        is_passing = status >= 500 and self.policy.keep is None  # kept by Stripe's rule alone, not because it is final
+        if is_passing or isinstance(error, (RequestRefused, ClaimLost)):
+            self.release()  # the failure was not the app's own, or is not final, so a retry can succeed
             raise OutcomeUnknown(retry_after=1) from error
         self._give_to_person(
             f"{what} failed with {type(error).__name__} and the view answered {status}, but the effect {done!r} before"
-            " it is done"
+            " it has happened"
         )
 
     def _give_to_person(self, reason: str) -> NoReturn:
-        """Quarantine a run that has ended with an answer, which is not kept. Raises what takes its place."""
+        """Quarantine a run that has ended with an answer, which is not kept. Always raises."""
         try:
             raise self.quarantine(reason)
         except Quarantined as error:
-            raise ClaimLost from error  # it is answered like a duplicate of it
+            raise ClaimLost from error  # its client is answered like a duplicate
         except ClaimLost:
             self.lose()
             raise
@@ -313,10 +318,10 @@ class LeaseAttempt:
             raise OutcomeUnknown(retry_after=trouble.retry_after) from trouble
 
     def release(self, *, commits: bool = False) -> None:  # what was committed stays in any case
-        """End the lease of a run that leaves nothing to keep; the next attempt runs at once, or goes on.
+        """End the lease of a run without an answer to keep; the next attempt runs, or resumes, at once.
 
-        Raises ClaimLost if somebody took over meanwhile, or if the record is left to a person because the next attempt
-        would repeat a commit: the client is answered like any duplicate.
+        Raises ClaimLost if another attempt took over meanwhile, or if the record is quarantined because the next
+        attempt would repeat a commit: the client is answered like any duplicate.
         """
         self._undo_what_is_left()
         if self._is_ours:
@@ -326,7 +331,7 @@ class LeaseAttempt:
         try:
             if self._standing is Standing.LOST:
                 raise ClaimLost
-            with suppress(ClaimLost):  # a step that committed by itself has moved the record on, and the answer with it
+            with suppress(ClaimLost):  # a step that committed itself has moved the record on
                 self._write_answered()
             if self._standing is Standing.HELD:
                 self.state.store.release(self.claim)
@@ -334,7 +339,9 @@ class LeaseAttempt:
         except ClaimLost:
             self.lose()
             raise
-        except Exception as error:  # noqa: BLE001  # the answer goes out all the same, for nothing is kept of it
-            log.warning("could not end the lease of %s; it will run out: %s", known, type(error).__name__)
+        except Exception as error:  # noqa: BLE001  # the answer is sent all the same, as it is not kept
+            log.warning(
+                "the lease of %s could not be ended, so its retry runs when it expires: %s", known, type(error).__name__
+            )
         finally:
             self.state.waiters.wake(claim.id)

@@ -8,7 +8,7 @@ from typing import Any
 from flask import request
 
 from flask_idempotency import signals
-from flask_idempotency.sessions.lending import current_transaction
+from flask_idempotency.sessions.pool import current_transaction
 
 HTTP_CLIENTS = frozenset(
     {"http", "urllib", "urllib3", "requests", "httpx", "httpcore", "aiohttp", "httplib2", "tornado"}
@@ -28,7 +28,7 @@ log = logging.getLogger("flask_idempotency")
 
 @cache  # once for a process: an audit hook cannot be removed
 def watch() -> None:
-    """Listen to what Python reports of connections and requests, and to what Celery reports of tasks."""
+    """Watch connections and requests by an audit hook, and tasks by Celery's signals."""
     sys.addaudithook(_hear)
     signals.claimed.connect(_listen_to_celery, weak=False)
 
@@ -44,9 +44,9 @@ def _hear(event: str, _: tuple[Any, ...]) -> None:
 
 
 def _listen_to_celery(*_: object, **__: object) -> None:
-    """Hear of every task that Celery publishes: its connections to the broker stay open, so sockets do not tell.
+    """Subscribe to Celery's signal: its connections to the broker stay open, so the audit hook does not see a task.
 
-    It may be imported after ``init_app``, so this is tried at every claim.
+    Celery may be imported after ``init_app``, so this is tried at every claim.
     """
     celery = sys.modules.get("celery.signals")
     if celery is not None:
@@ -64,7 +64,7 @@ def _warn(message: str, endpoint: str) -> None:
 
 
 def _callers() -> set[str]:
-    """Name the packages on whose behalf a connection is made; a cache or a database is none of ours."""
+    """Name the packages in the call stack, to tell HTTP clients and queues from caches and databases."""
     found, frame = set[str](), sys._getframe(2)
     while frame.f_back is not None:
         found.add(frame.f_globals.get("__name__", "").partition(".")[0])

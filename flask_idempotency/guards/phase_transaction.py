@@ -1,14 +1,14 @@
-"""A phase's transaction: opened by the fence, joined by the step's sessions, committed with the checkpoint.
+"""A phase's transaction: begun with the fence, joined by the step's sessions, committed with the checkpoint.
 
-It is opened on the connection on which the view has read, if there is one. What the view has written outside of a phase
-is refused: nothing would keep it from being made twice.
+It is begun on the connection on which the view has read, if there is one. Writes of the view outside of a phase are
+refused, because a retry would repeat them.
 """
 
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError, UnboundExecutionError
@@ -28,6 +28,7 @@ from flask_idempotency.sessions.app_sessions import (
     take_connection,
 )
 from flask_idempotency.sessions.joined import JoinedTransaction
+from flask_idempotency.sessions.open_transaction import OpenTransaction
 from flask_idempotency.sessions.outside_commits import forget
 from flask_idempotency.state import State
 from flask_idempotency.stores import TransactionalStore
@@ -42,17 +43,17 @@ log = logging.getLogger("flask_idempotency")
 
 
 def run_phase(held: LeaseAttempt, made: Checkpoint, step: Callable[[], Any]) -> Any:
-    """Run a step and commit it, again where the database gave way to somebody else; the fence comes first each time."""
+    """Run a step and commit it, again after a deadlock or serialisation failure; each try begins with the fence."""
     held.state.check_database("phase()")
     if held.claim.point == made.point:
         raise held.quarantine(f"phase {made.name!r} was committed by its own step, without its checkpoint")
     for tries_left in reversed(range(TRIES)):
         try:
-            with _opened(held, made) as work:
+            with _opened(held, made) as phase:
                 text = dump_result(step(), f"phase {made.name!r}")
                 if held.journal.misuse is not None:
                     raise held.journal.misuse
-                work.commit(text)
+                phase.commit(text)
         except (ThrownBack, ConnectionLost):
             if not tries_left:
                 raise
@@ -64,11 +65,11 @@ def run_phase(held: LeaseAttempt, made: Checkpoint, step: Callable[[], Any]) -> 
 
 @contextmanager
 def _opened(held: LeaseAttempt, made: Checkpoint) -> Iterator["PhaseTransaction"]:
-    """Open the transaction of a phase, and let nothing of it stay if anything is raised.
+    """Open the transaction of a phase, and undo all of it if anything is raised.
 
-    It is opened on the connection on which the app's session has read, if that is possible: one round trip, not four.
+    It is opened on the connection on which the app's session has read, if possible: one round trip instead of four.
     """
-    database, store = held.state.database, cast(TransactionalStore, held.state.store)
+    database, store = held.state.database, held.state.transactional_store
     session = _session_that_reads(held.state)
     connection, pooled = take_connection(database, session)
     forget(pooled)
@@ -81,83 +82,84 @@ def _opened(held: LeaseAttempt, made: Checkpoint) -> Iterator["PhaseTransaction"
             answered=held.journal.answered,
             ends_reading=session is not None,
         )
-        work = held.work = PhaseTransaction(held, made, connection, session)
+        phase = PhaseTransaction(held, made, connection, session)
+        held.joined = phase.joined
     except ConnectionLost as error:
         _withdraw(pooled, session, is_broken=True)
-        database.engine.dispose()  # the others of its age are gone too
+        database.engine.dispose()  # the other pooled connections are as old, and probably dead too
         if session is None:
             raise
-        raise StoreUnavailable(retry_after=1) from error  # what was done on it before us is lost too
+        raise StoreUnavailable(retry_after=1) from error  # what the session did on it before is lost too
     except WrittenBefore as error:
-        assert session is not None, "only its reading is ended"
+        assert session is not None, "only the transaction of a session can have written before"
         session.rollback()
         raise IdempotencyError(WRITTEN_OUTSIDE) from error
     except IdempotencyError:
         _withdraw(pooled, session, is_broken=False)
         raise
     except BaseException:
-        _withdraw(pooled, session, is_broken=True)  # stopped in the middle of something: nobody can go on from there
+        _withdraw(pooled, session, is_broken=True)  # stopped in the middle of a statement: the connection is unusable
         raise
     try:
-        yield work
+        yield phase
     except BaseException as error:
-        work.drop()
+        phase.drop()
         if store.gives_way(error.orig or error if isinstance(error, DBAPIError) else error):
             raise ThrownBack(retry_after=1) from error
         raise
     finally:
-        held.work = None
+        held.joined = None
 
 
-class PhaseTransaction(JoinedTransaction):
-    """The transaction itself."""
+class PhaseTransaction:
+    """The transaction of one phase: joined by the step's sessions, committed with the checkpoint."""
 
     def __init__(self, held: LeaseAttempt, made: Checkpoint, connection: Connection, session: Session | None) -> None:
-        """*session* is the one that has read on *connection*, if there is one."""
-        store = cast(TransactionalStore, held.state.store)
-        super().__init__(held.state.database, store, connection, connection.connection)
-        self._held, self._made = held, made
-        known = held.state.database.session
+        """*session* is the one that has read on *connection*, if any."""
+        database, self._store, self._pooled = held.state.database, held.state.transactional_store, connection.connection
+        self.joined = JoinedTransaction(database, OpenTransaction(self._store, self._pooled), connection)
+        self._database, self._held, self._made = database, held, made
+        known = database.session
         if session is not None:
-            # We are under it by now, so nothing really ends: it begins anew with the step, and tells its listeners.
+            # It has joined this transaction by now, so nothing really ends, but its listeners see a new transaction.
             end_reading(session)
         if known is not None:
             expire(known)
 
     def commit(self, result: str) -> None:
         """Commit what the step did, with its result. Raises ClaimLost, or whatever keeps it from being committed."""
-        session = self._database.session  # it may hold what was never flushed
-        for each in {*self._sessions, *([] if session is None or not session.in_transaction() else [session])}:
+        session = self._database.session  # it may have changes that were never flushed
+        for each in {*self.joined.sessions, *([] if session is None or not session.in_transaction() else [session])}:
             each.commit()
-        self._part()
-        made = replace(self._made, result=result)
+        self.joined.part()
+        made, undo = replace(self._made, result=result), self.joined.shared.to_undo
         try:
-            self._store.commit_phase(self._pooled.driver_connection, self._held.claim, made, undo=self.shared.to_undo)
+            self._store.commit_phase(self._pooled.driver_connection, self._held.claim, made, undo=undo)
         except OutcomeUnknown:
             self._pooled.invalidate()
             self._settle_doubt()
         else:
             self._pooled.close()
-        self._events.fire()
+        self.joined.fire_events()
 
     def drop(self) -> None:
-        """Undo everything. What the sessions believe to be in the database may not be there, so they forget it."""
+        """Undo everything. The sessions expire their objects, because their rows may not exist any more."""
         try:
-            if self._is_open:
-                self._part()
+            if self.joined.is_open:
+                self.joined.part()
             else:
-                self._forget()
-        except Exception as error:  # noqa: BLE001  # whatever a session has to say, the transaction ends here
+                self.joined.forget()
+        except Exception as error:  # noqa: BLE001  # whatever a session raises, the transaction ends here
             log.warning("a session could not be let go: %s", type(error).__name__)
         give_back(self._pooled)
 
     def _settle_doubt(self) -> None:
-        """Find out whether a COMMIT happened whose answer did not come. Nobody goes on by a guess."""
+        """Find out whether a COMMIT took effect whose reply was lost; the view does not go on by a guess."""
         try:
             if self._store.position(self._held.claim) != self._made.point:
                 raise ThrownBack(retry_after=1)
         except OutcomeUnknown:
-            self._held.leave_lease()  # it may still happen, and an effect's answer with it
+            self._held.leave_lease()  # it may still take effect, and with it an effect's answer
             self._held.journal.drop_answer()
             raise
 
@@ -166,9 +168,9 @@ class PhaseTransaction(JoinedTransaction):
 
 
 def _session_that_reads(state: State) -> Session | None:
-    """Give the app's session if a phase may be opened where it has read; if it has read elsewhere, let it go."""
+    """Give the app's session if a phase can be opened on its connection; otherwise end what sessions have read."""
     sessions = open_sessions(state.database)
-    if len(sessions) == 1 and _reads_in_place(sessions[0], state.database.engine):
+    if len(sessions) == 1 and _reads_in_place(sessions[0], state.database.engine, state.transactional_store):
         return sessions[0]
     mistake = end_reading_sessions(state)
     if mistake is not None:
@@ -176,11 +178,11 @@ def _session_that_reads(state: State) -> Session | None:
     return None
 
 
-def _reads_in_place(session: Session, engine: Engine) -> bool:
-    """Say whether a session is in a plain transaction on a connection of the app's own, and nothing is to be flushed.
+def _reads_in_place(session: Session, engine: Engine, store: TransactionalStore) -> bool:
+    """Say whether a session is in a plain transaction on a connection of the app's engine, with nothing to flush.
 
-    Who prepares each connection that is made or taken from the pool expects that a phase's is prepared too; and who has
-    chosen another level of isolation has chosen it for reading.
+    An app that prepares each connection on checkout expects that a phase's is prepared too, and an isolation level that
+    was chosen for reading does not apply to a phase.
     """
     if session.in_nested_transaction() or has_changes(session):
         return False
@@ -188,7 +190,7 @@ def _reads_in_place(session: Session, engine: Engine) -> bool:
         return False
     connection = session.connection()
     chosen, usual = (each.get_execution_options().get("isolation_level") for each in (connection, engine))
-    return chosen == usual and not cast(Any, connection.connection.driver_connection).autocommit
+    return chosen == usual and store.may_fence_on(connection.connection.driver_connection)
 
 
 def _is_bound_to(engine: Engine, session: Session) -> bool:
@@ -199,7 +201,7 @@ def _is_bound_to(engine: Engine, session: Session) -> bool:
 
 
 def _withdraw(pooled: PoolProxiedConnection, session: Session | None, *, is_broken: bool) -> None:
-    """Let nothing stay of a phase that could not be opened, on the connection of a session or on one of its own."""
+    """Undo a phase that could not be opened, on the connection of a session or on its own."""
     if session is not None:
         try:
             end_reading(session, is_broken=is_broken)
@@ -214,10 +216,9 @@ def _withdraw(pooled: PoolProxiedConnection, session: Session | None, *, is_brok
 def end_reading_sessions(state: State) -> IdempotencyError | None:
     """End the transactions in which the view has read: a call must not hold a connection.
 
-    Gives the mistake, if it has done more than read; that is undone.
+    If one has written, it is rolled back, and the error to raise is returned.
     """
-    database, store = state.given_database, cast(TransactionalStore, state.store)
-    if database is None:
+    if (database := state.given_database) is None:
         return None
-    written = [has_written(database, store, session) for session in open_sessions(database)]
+    written = [has_written(database, state.transactional_store, session) for session in open_sessions(database)]
     return IdempotencyError(WRITTEN_OUTSIDE) if any(written) else None

@@ -1,7 +1,7 @@
-"""phase() and effect(): run a step once, remember it, resume after it. Both stand in a view under the lease guard.
+"""phase() and effect(): run a step once, record it, resume after it. Both are used in views under the lease guard.
 
-A phase is a transaction on the app's own database that moves the record on. An effect is a change in a foreign system:
-a checkpoint is committed before it is asked for, and another when it has answered.
+A phase is a transaction of the app's own database that also writes a checkpoint. An effect is a change in a foreign
+system: a checkpoint is committed before it is requested, and another when it has been answered.
 """
 
 import logging
@@ -45,10 +45,10 @@ log = logging.getLogger("flask_idempotency")
 def phase(
     name: str, step: Callable[Parameters, Result], /, *args: Parameters.args, **kwargs: Parameters.kwargs
 ) -> Result:
-    """Run *step* in a transaction on the app's database, once, and give its result, which must be JSON.
+    """Run *step* once, in a transaction of the app's database, and return its result, which must be JSON-serialisable.
 
-    The step does not commit: the phase does, together with its checkpoint. When the request is resumed the step is not
-    run again, and the recorded result is given.
+    The step does not commit: the phase does, together with its checkpoint. When the request is resumed, the step does
+    not run again, and the recorded result is returned.
     """
     with _held("phase") as held:
         found = held.arrive_at(name, Kind.PHASE)
@@ -72,15 +72,18 @@ def effect(
     retention: timedelta | None = None,
     settles_in: timedelta | None = None,
 ) -> Result:
-    """Have a foreign system do something, once: ``call(key)`` asks it to, and gives its answer, which must be JSON.
+    """Change a foreign system once: ``call(key)`` requests the change and returns its answer, which must be
+    JSON-serialisable.
 
-    *key* is the same for every attempt at this request. What follows when the answer of a call is lost, *policy* says:
-    ``idempotent`` (the default) sends again under the same key, while the foreign system remembers it for *retention*;
-    ``query`` asks first, by ``query(key)``, which gives the answer, or None if it is certain that there is none;
-    ``at_most_once`` never sends again and leaves it to a person. *settles_in* is how long a request may be on its way.
+    *key* is the same for every attempt at this request. *policy* says what happens if the answer of a call is lost:
+    ``idempotent`` (the default) sends it again with the same key, as long as the foreign system remembers keys, which
+    is *retention*; ``query`` first calls ``query(key)``, which returns the answer, or None if there is certainly none;
+    ``at_most_once`` never sends again and quarantines the record. *settles_in* is how long a request may take to
+    arrive.
 
-    Any exception leaves it open whether the effect happened, and the client is told to retry; except for ``NoEffect``,
-    which says that it did not, and ``NeedsPerson``. A refusal such as a declined card is an answer: return it.
+    After any exception it is unknown whether the effect happened, and the client is told to retry. The exceptions are
+    ``NoEffect``, which says that it did not, and ``NeedsPerson``. A refusal such as a declined card is an answer:
+    return it.
     """
     with _held("effect") as held:
         terms = effects.make_terms(policy, can_be_asked=query is not None, retention=retention, settles_in=settles_in)
@@ -89,7 +92,7 @@ def effect(
             held.journal.note_done(name)
             return cast(Result, load_result(found.result))
         if found is not None and found.state is Progress.VOID and held.journal.next_recorded is not None:
-            raise NoEffect(load_result(found.result))  # the view made something of it then, and goes the same way now
+            raise NoEffect(load_result(found.result))  # the view caught it then, and must take the same path now
         with held.journal.busy_with(f"effect {name!r}", recorded=NoEffect):
             _raise(_end_reading_sessions(held.state))
             if found is not None and found.state is Progress.SENT:
@@ -97,20 +100,20 @@ def effect(
             return cast(Result, _send(held, found or held.journal.next_checkpoint(name, Kind.EFFECT), call, terms))
 
 
-# -- an effect's way -------------------------------------------------------------------------------------------------
+# -- the course of an effect -----------------------------------------------------------------------------------------
 
 
 def _go_on(
     held: LeaseAttempt, sent: Checkpoint, call: Callable[[str], Any], query: Callable[[str], Any] | None, terms: Terms
 ) -> Any:
-    """Go on with an effect that may have happened."""
+    """Resume an effect that may have happened."""
     held.journal.note_sent(sent.name)
     course: Send | Ask | GiveUp | Wait = effects.resume(sent, terms)
     if isinstance(course, Ask):
-        assert query is not None, "only who gave a way to ask is told to"
+        assert query is not None, "only effects with query= are resumed with Ask"
         known_for = held.state.sightings.duration(_key_of(held, sent), sent.age)
         try:
-            known = _call(held, sent, query, "could not be asked for")
+            known = _call(held, sent, query, "could not be looked up")
         except NoEffect as error:
             return _send(held, _void(held, sent, error.proof), call, terms)
         if known is not None:
@@ -123,21 +126,21 @@ def _go_on(
         case Wait(rest):
             raise OutcomeUnknown(retry_after=ceil(rest.total_seconds()))
         case Send(generation) if generation > sent.generation:
-            return _send(held, _void(held, sent, "the foreign system knows nothing of it"), call, terms)
+            return _send(held, _void(held, sent, "the foreign system has no record of it"), call, terms)
     return _ask_for(held, sent, call, terms)
 
 
 def _send(held: LeaseAttempt, next_: Checkpoint, call: Callable[[str], Any], terms: Terms) -> Any:
-    """Send an effect that certainly has not happened yet."""
+    """Send an effect that certainly has not happened."""
     sent = held.write(replace(next_, state=Progress.SENT, result=None))
     held.journal.note_sent(sent.name)
     return _ask_for(held, sent, call, terms)
 
 
 def _ask_for(held: LeaseAttempt, sent: Checkpoint, call: Callable[[str], Any], terms: Terms) -> Any:
-    """Ask the foreign system for it, and write its answer down."""
+    """Request an effect, and record its answer."""
     try:
-        answer = _call(held, sent, call, "is undecided")
+        answer = _call(held, sent, call, "may have happened or not")
     except NoEffect as error:
         _void(held, sent, error.proof)
         raise
@@ -145,15 +148,15 @@ def _ask_for(held: LeaseAttempt, sent: Checkpoint, call: Callable[[str], Any], t
         if terms.policy == "at_most_once":
             raise held.quarantine(effects.nobody_knows(sent)) from error
         if terms.policy == "query":
-            held.state.sightings.begin(_key_of(held, sent))  # it was the only copy, and has left
+            held.state.sightings.begin(_key_of(held, sent))  # this was the only copy
         else:
-            held.state.sightings.forget(_key_of(held, sent))  # others may send copies of it as well
+            held.state.sightings.forget(_key_of(held, sent))  # other attempts may send copies
         raise
     return _done(held, sent, answer, terms)
 
 
 def _call(held: LeaseAttempt, sent: Checkpoint, call: Callable[[str], Any], trouble: str) -> Any:
-    """Call out. Raises OutcomeUnknown for whatever the call raises, unless it knows better."""
+    """Call the foreign system. Raises OutcomeUnknown for whatever the call raises, except NoEffect and NeedsPerson."""
     try:
         try:
             return call(_key_of(held, sent))
@@ -165,12 +168,12 @@ def _call(held: LeaseAttempt, sent: Checkpoint, call: Callable[[str], Any], trou
         raise
     except Exception as error:
         if isinstance(error, IdempotencyError) and not isinstance(error, RequestRefused):
-            raise  # a mistake in the view, and its sentence says which
+            raise  # a mistake in the view, which the message explains
         told = sent.name, reference_of(held.claim.id), trouble, _traceback_of(error)
         if isinstance(error, BUGS):
-            log.error("effect_undecided: %s of %s %s:\n%s", *told)
+            log.error("effect_undecided: %s of %s %s, because its call raised:\n%s", *told)
         else:
-            log.warning("effect_undecided: %s of %s %s:\n%s", *told)
+            log.warning("effect_undecided: %s of %s %s, because its call raised:\n%s", *told)
         raise OutcomeUnknown(retry_after=1) from error
 
 
@@ -179,16 +182,16 @@ def _key_of(held: LeaseAttempt, sent: Checkpoint) -> str:
 
 
 def _traceback_of(error: Exception) -> str:
-    """Tell where an exception comes from, without its own words: they may quote a card number or a key.
+    """Format a traceback without the message of the exception, which may quote a card number or a key.
 
-    Except for what Python itself says of a bug, which names code and types.
+    The messages of Python's own exceptions for bugs are included: they name only code and types.
     """
     said = format_exception_only(error) if isinstance(error, BUGS) else [type(error).__name__]
     return "".join([*format_tb(error.__traceback__), *said]).rstrip()
 
 
 def _void(held: LeaseAttempt, sent: Checkpoint, proof: str) -> Checkpoint:
-    """Write down that it did not happen, and how we know; the next sending is of a new generation."""
+    """Record that an effect did not happen, with the proof; it is sent again as a new generation."""
     proved = _storable(held, sent, proof)
     void = held.write(replace(sent, state=Progress.VOID, result=proved, generation=sent.generation + 1))
     held.journal.note_void()
@@ -197,7 +200,7 @@ def _void(held: LeaseAttempt, sent: Checkpoint, proof: str) -> Checkpoint:
 
 
 def _done(held: LeaseAttempt, sent: Checkpoint, answer: Any, terms: Terms) -> Any:
-    """Write the answer down: with the next phase, if one that gets lost may be asked for again, and else at once."""
+    """Record the answer of an effect: with the next phase if it can be requested again, otherwise at once."""
     text = _storable(held, sent, answer)
     done = replace(sent, state=Progress.DONE, result=text)
     if terms.policy == "idempotent":
@@ -211,19 +214,19 @@ def _done(held: LeaseAttempt, sent: Checkpoint, answer: Any, terms: Terms) -> An
 
 
 def _storable(held: LeaseAttempt, sent: Checkpoint, result: Any) -> str:
-    """Write a result as JSON. If it is none it goes to a person: every retry would fail like this one."""
+    """Write a result as JSON. If that fails, quarantine the record: every retry would fail in the same way."""
     try:
         return dump_result(result, f"effect {sent.name!r}")
     except IdempotencyError as error:
         raise held.quarantine(f"{sent.name} was answered, but its result cannot be stored: {error}") from error
 
 
-# -- where we are ----------------------------------------------------------------------------------------------------
+# -- the run of the current request ----------------------------------------------------------------------------------
 
 
 @contextmanager
 def _held(verb: str) -> Iterator[LeaseAttempt]:
-    """Give the current request's run, which holds its claim by a lease; a refusal that passes gets its document."""
+    """Give the current request's run, which must be under the lease guard; render a refusal that is raised inside."""
     found = exchange.peek(request.environ, current_state()) if has_request_context() else None
     held = None if found is None else found.attempt
     if found is None or not isinstance(held, LeaseAttempt):
@@ -232,9 +235,9 @@ def _held(verb: str) -> Iterator[LeaseAttempt]:
         yield held
     except ClaimLost as error:
         held.lose()
-        raise RequestInFlight(retry_after=1) from error  # it is answered like a duplicate when it is settled
+        raise RequestInFlight(retry_after=1) from error  # when it is settled, it is answered like a duplicate
     except StoreUnavailable as refusal:
-        # Its words are that nothing was run, and that is true of a request only before its first checkpoint.
+        # It says that nothing was run, which is true only before the first checkpoint of a request.
         told = OutcomeUnknown(retry_after=refusal.retry_after) if held.has_begun else refusal
         raise _rendered(found, told) from refusal.__cause__
     except RequestRefused as refusal:
@@ -253,14 +256,14 @@ def _end_reading_sessions(state: State) -> IdempotencyError | None:
 
 
 def _rendered(found: exchange.Exchange, refusal: RequestRefused) -> RequestRefused:
-    """Give a refusal its document, for the view lets it pass; and note it, for the app may render it in its own way."""
+    """Give a refusal its document, and note it, because the app may render it in its own way."""
     found.note_refusal(refusal)
     return refusal if refusal.response is not None else render_refusal(current_state(), refusal, found.reference)
 
 
 def _advice(found: exchange.Exchange | None) -> str:
     if not has_request_context():
-        return "is called outside of a request; it remembers what a request has done, and belongs in its view."
+        return "was called outside of a request; call it in a view, because it records the progress of a request."
     if found is None:
         return 'needs a request with a key; decorate the view with @idempotent(required=True, guard="lease").'
     return (

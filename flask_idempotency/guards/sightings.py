@@ -1,4 +1,4 @@
-"""Since when this process has known of effects that may be on their way, by its own clock, which nobody can set."""
+"""Since when this process has known of effects that may be on their way, by its monotonic clock."""
 
 from datetime import timedelta
 from threading import Lock
@@ -6,12 +6,12 @@ from time import monotonic
 
 from flask_idempotency.stores.forks import start_afresh_in_child
 
-MOST = 10_000  # effects in doubt that one process remembers, 2 MB; what it forgets is only waited for again
-SLACK = timedelta(seconds=10)  # that a database's clock may fall behind ours, while it is set right, and mean nothing
+MOST = 10_000  # effects in doubt that one process remembers, in 2 MB; a forgotten one only waits again
+SLACK = timedelta(seconds=10)  # by which a database's clock may lag behind ours while it is adjusted
 
 
 class Sightings:
-    """Remembers when each effect was first seen, by its key. Safe to call from any thread."""
+    """Remembers when each effect was first seen, by its key. Safe to use from any thread."""
 
     def __init__(self) -> None:
         self._since: dict[str, float] = {}
@@ -19,21 +19,21 @@ class Sightings:
         start_afresh_in_child(self)
 
     def start_afresh(self) -> None:
-        """Take a new lock: another thread of the parent may hold the old one. What the parent has seen was seen."""
+        """Take a new lock, because another thread of the parent may hold the old one; keep what the parent has seen."""
         self._lock = Lock()
 
     def begin(self, effect: str) -> None:
-        """Count from now on."""
+        """Count an effect from now on."""
         with self._lock:
             self._since.pop(effect, None)
             if len(self._since) >= MOST:
-                del self._since[next(iter(self._since))]  # the one that was seen first
+                del self._since[next(iter(self._since))]  # the oldest
             self._since[effect] = monotonic()
 
     def duration(self, effect: str, age: timedelta) -> timedelta:
-        """Say for how long an effect has been known here, that was sent *age* ago by the database's clock.
+        """Give the time for which this process has known an effect that was sent *age* ago by the database's clock.
 
-        Who does not know it begins now. So does who seems to know it longer than that: it is another use of the key.
+        It is counted from now on if it is unknown, or known for longer than *age*, which is another use of the key.
         """
         since = self._since.get(effect)
         known_for = None if since is None else timedelta(seconds=monotonic() - since)
@@ -43,6 +43,6 @@ class Sightings:
         return known_for
 
     def forget(self, effect: str) -> None:
-        """Begin anew if it is asked for again."""
+        """Forget an effect, which is counted anew if it is sent again."""
         with self._lock:
             self._since.pop(effect, None)

@@ -1,4 +1,4 @@
-"""Duplicates that wait for the first request: who wakes them, and how many of them may wait."""
+"""Duplicates that wait for the first request: waking them, and limiting their number."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,50 +11,50 @@ from flask_idempotency.stores.forks import start_afresh_in_child
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-# Both do without a lock: each step on a dict is atomic, and a lock that is held during a fork stays held in the child.
+# Neither class uses a lock: each operation on a dict is atomic, and a lock held during a fork stays held in the child.
 
 
 class Waiters:
-    """Wakes those of this process who wait for a record; those of other processes look again now and then."""
+    """Wakes the duplicates of this process that wait for a record; those of other processes poll."""
 
     def __init__(self) -> None:
         self._waiting: dict[Event, RecordId] = {}
         start_afresh_in_child(self)
 
     def start_afresh(self) -> None:
-        """Forget those who wait in the parent."""
+        """Forget the parent's waiting duplicates."""
         self._waiting = {}
 
     def wait(self, record: RecordId, seconds: float) -> None:
-        """Wait for the bell, at most so long."""
-        bell = Event()
-        self._waiting[bell] = record
+        """Wait until ``wake`` is called for this record, for at most so many seconds."""
+        event = Event()
+        self._waiting[event] = record
         try:
-            bell.wait(seconds)
+            event.wait(seconds)
         finally:
-            self._waiting.pop(bell, None)
+            self._waiting.pop(event, None)
 
     def wake(self, record: RecordId) -> None:
-        """Wake everybody who waits for this record."""
-        for bell in list(self._waiting):
-            if self._waiting.get(bell) == record:
-                bell.set()
+        """Wake all duplicates that wait for this record."""
+        for event in list(self._waiting):
+            if self._waiting.get(event) == record:
+                event.set()
 
 
 class WaitLimit:
-    """Keeps half of an app's connections free of requests that only wait, so that other callers are served."""
+    """Keeps half of an app's connections free of waiting duplicates, so that other callers are served."""
 
     def __init__(self) -> None:
         self._waiting: dict[object, None] = {}  # in the order in which they came
         start_afresh_in_child(self)
 
     def start_afresh(self) -> None:
-        """Forget those who wait in the parent, on the parent's connections."""
+        """Forget the parent's waiting duplicates, which use the parent's connections."""
         self._waiting = {}
 
     @contextmanager
     def place(self, engine: "Engine") -> Iterator[bool]:
-        """Take a place to wait on a connection of this engine, for the block; say whether there was one."""
+        """Take a place to wait on a connection of this engine during the block; give whether there was one."""
         limit, waiter = most_waiters(engine), object()
         self._waiting[waiter] = None
         try:
@@ -67,8 +67,8 @@ class WaitLimit:
 
 
 def most_waiters(engine: "Engine") -> int | None:
-    """Give half of the connections that an engine may have at a time, and at least one; None if it sets no limit."""
-    from sqlalchemy.pool import QueuePool  # loaded by whoever made the engine, and not without one
+    """Give half the number of connections that an engine may open, at least one; None if it has no limit."""
+    from sqlalchemy.pool import QueuePool  # not at the top: an app without an engine need not import SQLAlchemy
 
     pool = engine.pool
     if not isinstance(pool, QueuePool) or pool._max_overflow < 0:

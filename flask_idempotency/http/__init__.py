@@ -1,1 +1,1 @@
-"""Flask's objects to values and back. Nothing here calls a store."""
+"""Translates between Flask's objects and the values of the core. Nothing here calls a store."""

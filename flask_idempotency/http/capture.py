@@ -1,4 +1,4 @@
-"""An answer as a snapshot and back: which headers travel, and that bytes and labels never disagree."""
+"""Turns a response into a snapshot and back: which headers are replayed, and that they always fit the body."""
 
 import logging
 from collections.abc import Iterator
@@ -18,10 +18,10 @@ log = logging.getLogger("flask_idempotency")
 
 
 class Fate(Enum):
-    """What becomes of a header when its answer is given again."""
+    """What happens to a header in a replay."""
 
-    REPLAYED = auto()  # as it was
-    FRESH = auto()  # what today's hooks and server say
+    REPLAYED = auto()  # as in the first answer
+    FRESH = auto()  # as set by the hooks and the server for this request
     NEVER = auto()  # not stored, and dropped if found
 
 
@@ -41,7 +41,7 @@ _NEVER = frozenset(
     connection keep-alive proxy-connection te trailer transfer-encoding upgrade
     """.split()
 )
-_BODILESS = frozenset({204, 304})  # statuses whose answers have no body, whatever the view says
+_BODILESS = frozenset({204, 304})  # statuses whose answers never have a body
 
 
 @lru_cache(maxsize=512)  # an app has a few dozen names
@@ -54,7 +54,7 @@ def fate_of(name: str) -> Fate:
 
 
 def capture(response: Response, limit: int) -> Answer:
-    """Take down an answer that is about to be given. The response can still be sent; what streams is left to stream."""
+    """Make a snapshot of an answer that is about to be sent. It can still be sent; a stream is not consumed."""
     hop_by_hop = {name.strip().lower() for line in response.headers.getlist("Connection") for name in line.split(",")}
     headers = tuple(
         (name, value)
@@ -70,18 +70,22 @@ def capture(response: Response, limit: int) -> Answer:
     return Snapshot(response.status_code, headers, body)
 
 
-def is_kept(policy: Policy, response: Response) -> bool:
-    """Say whether an answer is final, by the view's own rule or the default one."""
+def is_kept(policy: Policy, response: Response, *, is_views_own: bool = False) -> bool:
+    """Say whether an answer is final, by the view's own rule or the default one.
+
+    *is_views_own*: the view has returned it, or raised it as an answer; no handler of an exception, and no hook.
+    """
     keep = policy.keep
+    by_default = is_final(response.status_code, keeps_failures=is_views_own and policy.dialect.keeps_failures)
     if keep is None:
-        return is_final(response.status_code)
+        return by_default
     if not callable(keep):
         return response.status_code in keep
     try:
         return bool(keep(response))
     except Exception:
-        log.exception("keep= failed; the default rule decides")
-        return is_final(response.status_code)
+        log.exception("a keep= function failed; whether its answer is kept was decided by the default rule")
+        return by_default
 
 
 def has_failed(policy: Policy, outcome: Outcome, sent: Response | None) -> bool:
@@ -92,14 +96,14 @@ def has_failed(policy: Policy, outcome: Outcome, sent: Response | None) -> bool:
 
 
 def take_down(policy: Policy, made: Made, before: Response | None, sent: Response | None, limit: int) -> Answer:
-    """Take an answer down as it is sent, or if other hooks have spoilt it, as it was *before* them."""
+    """Make a snapshot of an answer as it is *sent*, or as it was *before* hooks that replaced it by a failure."""
     for response in (sent, before):
         if response is None or _is_spoilt(policy, made, response):
             continue
         try:
-            return capture(response, limit)
+            return policy.dialect.note_origin(capture(response, limit), response if sent is None else sent)
         except Exception:
-            log.exception("an answer could not be read; it is finished without its body")
+            log.exception("the body of an answer could not be read and is not kept; its retries get 410")
             return NotKept(made.status, is_streamed=True)  # what has been read of it cannot be read again
     return NotKept(made.status)
 
@@ -109,8 +113,8 @@ def _is_spoilt(policy: Policy, made: Made, sent: Response) -> bool:
 
 
 def restore(snapshot: Snapshot, request: Request, reference: str, response: Response, dialect: Dialect) -> Response:
-    """Lay a snapshot over *response*: status, body and kept headers are the first answer's, the fresh ones stay."""
-    # What was stored by another version, or by another hand, is looked at again.
+    """Restore a snapshot into *response*: status, body and kept headers are the first answer's, fresh ones stay."""
+    # Filtered again, because another version may have stored it.
     headers = tuple((name, value) for name, value in snapshot.headers if fate_of(name) is Fate.REPLAYED)
     headers, body = _decoded_for(request, headers, snapshot.body)
     today = [
@@ -127,11 +131,11 @@ def restore(snapshot: Snapshot, request: Request, reference: str, response: Resp
     response.headers.clear()
     response.headers.extend(lines)
     response.set_data(body)
-    return dialect.mark_replay(response, reference)
+    return dialect.mark_replay(response, reference, snapshot)
 
 
 def with_fresh_headers(response: Response, other: Response) -> Response:
-    """Give a response the headers that today's hooks have put on the one it replaces."""
+    """Copy the headers that the hooks have set on *other*, the response that this one replaces."""
     for name, value in other.headers:
         if fate_of(name) is Fate.FRESH and name.lower() != "content-length" and name not in response.headers:
             response.headers.add(name, value)
@@ -139,10 +143,10 @@ def with_fresh_headers(response: Response, other: Response) -> Response:
 
 
 def read_whole(response: Response, limit: int) -> None:
-    """Read what a response would have sent piece by piece, if it has a length up to the limit. The rest streams.
+    """Read a response that is sent piece by piece, if it has a Content-Length up to the limit; any other streams.
 
-    That is a file on its way out, or what Flask makes of abort(). Whatever goes wrong is raised here, and again to
-    whoever reads the response.
+    Such a response is a file, or one that Flask makes for abort(). An exception is raised here, and again when the
+    response is read.
     """
     if response.is_sequence or response.status_code in _BODILESS:
         return
@@ -160,7 +164,9 @@ def read_whole(response: Response, limit: int) -> None:
     try:
         pieces.extend(response.iter_encoded())
     except BaseException as error:
-        response.response = pieces_then(error if isinstance(error, Exception) else RuntimeError("it was stopped"))
+        response.response = pieces_then(
+            error if isinstance(error, Exception) else RuntimeError("the worker was stopped")
+        )
         raise
     response.response = pieces
 
@@ -176,7 +182,7 @@ def _body(response: Response, limit: int) -> bytes | None:
 
 
 def _decoded_for(request: Request, headers: Headers, body: bytes) -> tuple[Headers, bytes]:
-    """Undo a compression that this caller has not asked for, and drop whatever only fits the compressed bytes."""
+    """Undo a compression that this client does not accept, and drop the headers that describe the compressed bytes."""
     coding = next((value.strip().lower() for name, value in headers if name.lower() == "content-encoding"), "")
     if not coding or _accepts(request, coding, headers) or (plain := decoded(coding, body)) is None:
         return headers, body
@@ -187,7 +193,7 @@ def _decoded_for(request: Request, headers: Headers, body: bytes) -> tuple[Heade
 def _accepts(request: Request, coding: str, headers: Headers) -> bool:
     if "Accept-Encoding" in request.headers:
         return request.accept_encodings.quality(coding) > 0
-    # Whoever names no coding can be sent any; but an answer that varies by it would have come to them in plain.
+    # A client that names no coding accepts any; but an app whose answer varies by it would have sent it uncompressed.
     vary = _merged([value for name, value in headers if name.lower() == "vary"]).lower()
     return "accept-encoding" not in vary.split(", ")
 

@@ -1,5 +1,5 @@
-"""Compressed answers: undoing a content coding. Knows the codings that apps use, and needs no package for any of them:
-what an app compresses with is installed where the app runs.
+"""Decompresses answers. Knows the codings that apps use, and depends on no package for any of them: whatever an app
+compresses with is installed where it runs.
 """
 
 import zlib
@@ -8,8 +8,8 @@ from functools import lru_cache
 from importlib import import_module
 from typing import Any
 
-LARGEST = 64 * 1024 * 1024  # bytes that a compressed answer may have in plain; more is a bomb, and given as it is
-_PIECE = 1024  # bytes given to a decoder that cannot be told where to stop
+LARGEST = 64 * 1024 * 1024  # bytes after decompression; a larger answer may be a bomb, and is replayed compressed
+_PIECE = 1024  # bytes per step for a decoder that has no limit on its output
 _BROTLI = ("brotli", "brotlicffi")
 _ZSTD = ("compression.zstd", "backports.zstd", "pyzstd")  # one interface, in Python's library from 3.14 on
 
@@ -26,7 +26,7 @@ def _gzip(body: bytes) -> bytes | None:
 
 def _deflate(body: bytes) -> bytes | None:
     plain = _members(lambda: zlib.decompressobj(15), zlib.error, body)
-    # Some servers leave zlib's header out.
+    # Some servers omit zlib's header.
     return _members(lambda: zlib.decompressobj(-15), zlib.error, body) if plain is None else plain
 
 

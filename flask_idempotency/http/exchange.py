@@ -1,6 +1,6 @@
-"""The one slot a request has, in ``request.environ``: what was decided for it. Whoever pops second gets nothing.
+"""The slot of a request in ``request.environ``: what was decided for it. It can be popped once.
 
-Not in ``flask.g``: that leaks from one request to the next inside an outer app context.
+It is not in ``flask.g``, which inside an outer app context leaks from one request to the next.
 """
 
 from collections.abc import Callable, MutableMapping
@@ -10,25 +10,27 @@ from time import monotonic
 from typing import Any, Protocol, cast
 
 from flask import Response
+from werkzeug.exceptions import HTTPException
 
 from flask_idempotency.core import outcome
-from flask_idempotency.core.decision import Refuse, Replay
-from flask_idempotency.core.outcome import Outcome
+from flask_idempotency.core.decision import Accept, Refuse, Replay
+from flask_idempotency.core.outcome import Outcome, Pending, Raised
+from flask_idempotency.core.preferences import Treatment
 from flask_idempotency.core.reference import Reference
 from flask_idempotency.core.snapshot import Answer
-from flask_idempotency.errors import RequestRefused
+from flask_idempotency.errors import RequestInFlight, RequestRefused
 from flask_idempotency.http.reading import Reading
 from flask_idempotency.policy import Policy
 from flask_idempotency.settings import Guard
 
 _SLOT = "flask_idempotency.exchange"
-_BY_HAND = "flask_idempotency.by_hand"  # the thread that has pushed the context, if it was not wsgi_app
-_REFERENCE = "flask_idempotency.reference"  # stays when the slot is emptied, for hooks and logs that come later
-_OPENED = "flask_idempotency.opened"  # likewise, for signals: by which guard, and when
+_BY_HAND = "flask_idempotency.by_hand"  # the thread that has pushed the context, if wsgi_app did not
+_REFERENCE = "flask_idempotency.reference"  # stays when the slot is emptied, for later hooks and logs
+_OPENED = "flask_idempotency.opened"  # stays too, for refusals and signals: the policy, and the time of opening
 
 
 class Restored:
-    """An answer that was laid over a response, to be laid over it again unless it is still as it was."""
+    """A response into which a replay was restored. It is restored again at the end if a hook has changed it."""
 
     __slots__ = ("_body", "_headers", "_response", "_status")
 
@@ -37,39 +39,39 @@ class Restored:
         self._headers, self._body = list(response.headers), [response.get_data()]
 
     def is_intact(self, response: Response) -> bool:
-        """Say whether no hook has touched it."""
+        """Say whether no hook has changed it."""
         if response is not self._response or response.response != self._body:
             return False
         return response.status == self._status and list(response.headers) == self._headers
 
 
 class Attempt(Protocol):
-    """A run under a claim, held by one of the guards. It ends by one of the last two, once."""
+    """A run under a claim, by one of the guards. It ends once, with ``complete`` or ``release``."""
 
     @property
-    def work(self) -> object:
-        """The transaction that the app's sessions take part in now, if there is one."""
+    def joined(self) -> object:
+        """The transaction that the app's sessions join now, if there is one."""
 
     @property
     def outside(self) -> object:
-        """What the view does to the app's database outside of our transactions, if that is ours to judge."""
+        """What the view does to the app's database outside of our transactions, if that matters to this guard."""
 
     def note_return(self) -> None:
-        """Know that the view has returned: what decorators and error handlers do behind it is not its own."""
+        """Note that the view has returned: what decorators and error handlers do after it is not part of it."""
 
     def note_end(self) -> None:
-        """Remember what the view has left to be committed when it answered."""
+        """Note the answer, and what the view has left uncommitted."""
 
     def stands(self) -> bool:
-        """Say whether what the view did stands though a hook has failed after it."""
+        """Say whether the view's work is committed, although a hook has failed after it."""
 
     def begin(self) -> None:
-        """Look after the claim while the view runs."""
+        """Start to look after the claim, and send ``claimed``."""
 
     def complete(self, answer: Answer, late: Callable[[], None]) -> None:
-        """Keep the answer. Raises ClaimLost if somebody else's stands, and whatever else keeps it from being given.
+        """Keep the answer. Raises ClaimLost if another attempt's stands, and whatever else keeps it from being sent.
 
-        Where it is kept all the same, but later, *late* is called then.
+        If it can only be kept later, *late* is called then.
         """
 
     @property
@@ -79,59 +81,81 @@ class Attempt(Protocol):
     def release(self, *, commits: bool = False) -> None:
         """Let the next attempt run at once; with *commits*, what the view itself has committed stays.
 
-        Raises ClaimLost if somebody else has the claim by now, StoreUnavailable if that is why nothing is kept.
+        Raises ClaimLost if another attempt has the claim by now, StoreUnavailable if the database was lost.
         """
 
 
 @dataclass(slots=True)
 class Exchange:
-    """A request with a key on its way: the course decided for it, and what has become of its view."""
+    """A request with a key: the course decided for it, and the outcome of its view."""
 
-    owner: object  # whose slot it is: an app may hand its environ on to another
-    course: Attempt | Replay | Refuse
+    owner: object  # the app's state: an app may pass its environ on to another app
+    course: Attempt | Replay | Refuse | Accept
     policy: Policy
     reference: Reference | None
     reading: Reading | None
     at_decorator: bool = False  # opened by the view's @idempotent, not before the view
-    outcome: Outcome = field(default_factory=outcome.Pending)  # what became of the view
-    response: Response | None = None  # the answer as it was before another hook could touch it
-    restored: Restored | None = None  # what a replay has been given already
-    reduced: RequestRefused | None = None  # a refusal that an extension has made its own answer of
-    afterwards: list[Callable[[], object]] = field(default_factory=list)  # to be done once the work is committed
+    treatment: Treatment | None = None  # what it gets if the first request is still running
+    outcome: Outcome = field(default_factory=outcome.Pending)
+    response: Response | None = None  # the answer as it was before any hook could change it
+    restored: Restored | None = None  # the response of a replay
+    reduced: RequestRefused | None = None  # a refusal that an extension has turned into its own answer
+    afterwards: list[Callable[[], object]] = field(default_factory=list)  # functions given to after_commit
 
     @property
     def attempt(self) -> Attempt | None:
         """The run, if it is one."""
-        return None if isinstance(self.course, Replay | Refuse) else self.course
+        return None if isinstance(self.course, Replay | Refuse | Accept) else self.course
+
+    @property
+    def preferences_honoured(self) -> str:
+        """The preferences of the client that were honoured: a first run honours none, it takes as long as it takes."""
+        match self.course, self.treatment:
+            case Accept(), Treatment(waits_as_asked=wait, responds_as_asked=respond):
+                return ", ".join(filter(None, [wait, respond]))
+            case Replay() | Refuse(RequestInFlight()), Treatment(waits_as_asked=wait):
+                return wait
+        return ""
 
     @property
     def has_failed(self) -> bool:
-        """Whether an exception went unhandled, in the view or behind its answer."""
+        """Whether an exception went unhandled, in the view or after it."""
         match self.outcome:
             case outcome.Failed() | outcome.Made(is_followed_by_failure=True):
                 return True
         return False
 
     def note_refusal(self, refusal: RequestRefused) -> None:
-        """Know that a phase or effect has raised a refusal."""
+        """Note that a phase or effect has raised a refusal."""
         self.outcome = outcome.RefusedInside(refusal)
 
     def note_left(self, error: BaseException | None) -> None:
-        """Know that the view has returned, or what has left it."""
-        self.outcome = outcome.left(self.outcome, error)
+        """Note that the view has returned, or raised *error*."""
+        is_answer = isinstance(error, HTTPException) and not isinstance(error, RequestRefused)
+        self.outcome = outcome.left(self.outcome, error, is_answer=is_answer)
+
+    def note_handled(self, error: Exception) -> None:
+        """Note that a handler of the app is asked to make an answer of an exception, whoever has raised it."""
+        if isinstance(self.outcome, Pending):
+            self.note_left(error)
+
+    @property
+    def is_views_own(self) -> bool:
+        """Whether an answer that is made now is one that the view has returned, or raised as an answer."""
+        return not isinstance(self.outcome, Raised) or self.outcome.is_answer
 
     def note_answer(self, response: Response, is_kept: bool) -> None:
-        """Know the answer; the first that is noted counts."""
+        """Note the answer; only the first counts."""
         if self.response is None:
             self.outcome = outcome.answered(self.outcome, response.status_code, is_kept)
             self.response = response
 
     def note_unhandled(self) -> None:
-        """Know that an exception went unhandled."""
+        """Note that an exception went unhandled."""
         self.outcome = outcome.unhandled(self.outcome)
 
     def forget_answer(self) -> None:
-        """Take an answer back that could not be made to its end: its view has failed."""
+        """Note that generating the answer failed, and with it the view."""
         self.outcome, self.response = outcome.Failed(), None
 
 
@@ -139,12 +163,12 @@ Environ = MutableMapping[str, Any]
 
 
 def prepare(environ: Environ) -> None:
-    """Make the slot: a list, for a middleware may hand on a copy of the environ, and both are to have the same."""
+    """Make the slot. It is a list, so that copies of the environ, as some middleware makes them, share it."""
     environ.setdefault(_SLOT, [])
 
 
 def is_prepared(environ: Environ) -> bool:
-    """Say whether somebody will settle what is put into the slot."""
+    """Say whether the slot was made, so that what is put into it will be settled."""
     return _SLOT in environ
 
 
@@ -155,29 +179,35 @@ def prepare_by_hand(environ: Environ) -> None:
 
 
 def is_by_hand(environ: Environ) -> bool:
-    """Say whether this thread has pushed the request's context by hand. A copy may be used in another one."""
+    """Say whether this thread has pushed the request's context by hand; another thread may use a copy of it."""
     return _BY_HAND in environ and environ[_BY_HAND] == get_ident()
 
 
-def note_opening(environ: Environ, guard: Guard) -> None:
-    """Remember which guard a request is opened under, and when."""
-    environ[_OPENED] = guard, monotonic()
+def note_opening(environ: Environ, policy: Policy) -> None:
+    """Note the policy of a request, and the time."""
+    environ[_OPENED] = policy, monotonic()
+
+
+def policy_in(environ: Environ) -> Policy | None:
+    """Give the policy by which a request was opened, settled or not."""
+    opened: tuple[Policy, float] | None = environ.get(_OPENED)
+    return None if opened is None else opened[0]
 
 
 def opening_in(environ: Environ) -> tuple[Guard, float] | tuple[None, None]:
-    """Give the guard of a request, and how many seconds ago it was opened, settled or not."""
-    guard, began = environ.get(_OPENED, (None, 0.0))
-    return (None, None) if guard is None else (guard, monotonic() - began)
+    """Give the guard of a request, settled or not, and the seconds since it was opened."""
+    opened: tuple[Policy, float] | None = environ.get(_OPENED)
+    return (None, None) if opened is None else (opened[0].guard, monotonic() - opened[1])
 
 
 def put(environ: Environ, exchange: Exchange) -> None:
-    """Take the slot."""
+    """Fill the slot."""
     environ.setdefault(_SLOT, [])[:] = [exchange]
     environ[_REFERENCE] = exchange.reference
 
 
 def peek(environ: Environ, owner: object = None) -> Exchange | None:
-    """Look at the slot, if it is this owner's; without one, at anybody's."""
+    """Give the content of the slot, if it is this owner's; without *owner*, anybody's."""
     slot: list[Exchange] | None = environ.get(_SLOT)
     if not slot:
         return None
@@ -185,7 +215,7 @@ def peek(environ: Environ, owner: object = None) -> Exchange | None:
 
 
 def pop(environ: Environ, owner: object) -> Exchange | None:
-    """Empty the slot, if it is this owner's, once: Flask runs the hooks again if one of them raises."""
+    """Empty the slot, if it is this owner's, and give its content once: Flask runs the hooks again if one raises."""
     found = peek(environ, owner)
     if found is not None:
         environ[_SLOT].clear()

@@ -1,4 +1,4 @@
-"""What a form holds, part by part: taken from its bytes, or from what a hook has parsed before."""
+"""The content of a form, part by part: from its bytes, or from what a hook has already parsed."""
 
 import sys
 from hashlib import sha256
@@ -18,9 +18,11 @@ from flask_idempotency.http.resuming import PARSED, form_again
 
 
 def put_form_back(request: Request, limit: int) -> None:
-    """Make a body of what a hook left, for whoever stores the request."""
+    """Restore the body from a form that a hook has parsed, so that the request can be stored."""
     if request.mimetype not in FORMS:  # by a parser of the app's own
-        raise BadRequest("The body was parsed before it could be stored, and a body of its type cannot be made again.")
+        raise BadRequest(
+            "A hook parsed the body before it could be stored, and a body of this type cannot be restored."
+        )
     try:
         put_back(request, BytesIO(form_again(request, limit)))
     except ValueError:  # a file was closed
@@ -29,13 +31,13 @@ def put_form_back(request: Request, limit: int) -> None:
 
 
 def multipart_of(request: Request, body: bytes) -> Multipart | None:
-    """Give what is compared of a multipart form; None if it cannot be taken apart."""
+    """Give the parts of a multipart form that are compared; None if it cannot be parsed."""
     parts = tuple(part for part, _ in parts_of(request, body) or ())
     return Multipart(parts) if parts else None
 
 
 def parts_of(request: Request, body: bytes) -> list[tuple[Part, bytes]] | None:
-    """Take a multipart form apart; None, if Werkzeug would find nothing in it either: then its bytes are compared."""
+    """Parse a multipart form; None if Werkzeug would find nothing in it either: then its bytes are compared."""
     boundary = request.mimetype_params.get("boundary", "")
     if not boundary or not boundary.isascii():
         return None
@@ -63,16 +65,22 @@ def parts_of(request: Request, body: bytes) -> list[tuple[Part, bytes]] | None:
 
 
 def parsed_form(request: Request) -> Form | Multipart:
-    """Take what a hook left: the parsed form. Refuse what it may have blurred."""
+    """Give a form that a hook has parsed. Refuse one whose bytes the parser may have changed."""
     fields = [(name, value) for name, value in request.form.items(multi=True) if name != FORM_FIELD]
     if request.mimetype == URLENCODED:
         if any(_may_be_escapes(text) for field in fields for text in field):
-            raise BadRequest("The form may not be UTF-8 and was read before it could be compared.")
+            raise BadRequest(
+                "The form may not be UTF-8, and a hook parsed it before it could be compared; send it as UTF-8."
+            )
         return Form(tuple((name.encode(), value.encode()) for name, value in fields))
     if any(name is None for name, _ in fields):
-        raise BadRequest("A part of the form has no name.")
-    if any("\ufffd" in text for field in fields for text in field):  # what Werkzeug leaves where bytes were no text
-        raise BadRequest("The form may not be UTF-8 and was read before it could be compared.")
+        raise BadRequest("A part of the form has no name; give every part one.")
+    if any(
+        "\ufffd" in text for field in fields for text in field
+    ):  # Werkzeug's replacement for bytes that are not text
+        raise BadRequest(
+            "The form may not be UTF-8, and a hook parsed it before it could be compared; send it as UTF-8."
+        )
     parts = [Part(name, None, "", sha256(value.encode()).digest()) for name, value in fields]
     for name, file in request.files.items(multi=True):
         parts.append(Part(name, file.filename, file.content_type or "", _digest(file.stream)))
@@ -80,7 +88,7 @@ def parsed_form(request: Request) -> Form | Multipart:
 
 
 def _may_be_escapes(text: str) -> bool:
-    """Say whether Werkzeug may have made this text of bytes that were none: it writes such a byte as ``%FF``."""
+    """Say whether Werkzeug may have decoded this from bytes that are not UTF-8, which it writes as ``%FF``."""
     try:
         unquote_to_bytes(text).decode()
     except UnicodeDecodeError:
@@ -89,7 +97,7 @@ def _may_be_escapes(text: str) -> bool:
 
 
 def _digest(file: IO[bytes]) -> bytes:
-    """Digest a file from its beginning, wherever a hook has left off, and leave it there."""
+    """Digest a file from its beginning, and restore the position at which a hook left it."""
     try:
         place = file.tell()
         file.seek(0)

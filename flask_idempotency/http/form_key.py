@@ -1,4 +1,4 @@
-"""The key of an HTML form, which cannot set headers: found in the body, without reading more of it than the limit."""
+"""Finds the key of an HTML form, which cannot set headers, in the body, without reading more of it than the limit."""
 
 from io import BufferedReader, BytesIO, RawIOBase
 from typing import IO, Any, cast
@@ -26,7 +26,7 @@ def form_key(request: Request, limit: int, *, is_required: bool) -> str | None:
     if request.mimetype == MULTIPART:
         parts = parts_of(request, body)
         if parts is None and FORM_FIELD.encode() in body:
-            raise KeyInvalid("The form that holds the key is malformed; send it anew.")
+            raise KeyInvalid("The form that contains the key is malformed; send it again.")
         values = [value for part, value in parts or () if part.name == FORM_FIELD and part.filename is None]
     else:
         values = [value for name, value in parse_pairs(body) if name == FORM_FIELD.encode()]
@@ -35,21 +35,21 @@ def form_key(request: Request, limit: int, *, is_required: bool) -> str | None:
 
 def _only(values: list[str]) -> str | None:
     if len(values) > 1:
-        raise KeyInvalid("The form has more than one key; send one.")
+        raise KeyInvalid("The form contains more than one key; send one.")
     return values[0] if values else None
 
 
 def _is_over(request: Request, limit: int, *, is_required: bool) -> bool:
-    """Say whether a form is larger than *limit*, having read little more of it. Refuses one that has a key.
+    """Say whether a form is larger than *limit*, reading little more of it. Refuses a larger one that has a key.
 
-    What is larger has no key, as far as can be seen: it is passed on, and the view reads the rest as it comes. Should
-    the field turn up there it is refused then, for the request must not run without the protection it asks for.
+    If no key is found in the beginning, the form is passed on, and the view reads the rest as it arrives. If the field
+    appears there, the request is refused then: it must not run without the protection that it asks for.
     """
     stream: IO[bytes] | None = None
     head = cached_body(request)
     if head is None:
         stream = request.stream
-        head = b"".join(chunks_of(stream, max(limit + 1, CHUNK)))  # a small limit would hide a field at the beginning
+        head = b"".join(chunks_of(stream, max(limit + 1, CHUNK)))  # a low limit must not hide a field at the beginning
     if len(head) <= limit:
         if stream is not None:
             put_back(request, BytesIO(head))
@@ -63,9 +63,9 @@ def _is_over(request: Request, limit: int, *, is_required: bool) -> bool:
 
 
 class _RestOfForm(RawIOBase):
-    """A form of which only the head was read, as a stream that refuses the form once the field's name comes by.
+    """A form of which only the beginning was read, as a stream that refuses it once the name of the field appears.
 
-    A file that happens to hold the name is refused too, rather than run unprotected.
+    A file that happens to contain the name is refused too, rather than run unprotected.
     """
 
     def __init__(self, head: bytes, stream: IO[bytes] | None, mimetype: str) -> None:

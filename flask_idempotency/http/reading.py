@@ -1,4 +1,4 @@
-"""A request as values: whose it is, which key, and what is asked."""
+"""Reads a request: its caller, its key, and what it asks for."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -8,14 +8,14 @@ from flask import Request
 
 from flask_idempotency.core.fingerprint import RULES, Content, Custom, Fingerprint, Form, Multipart, Raw, fingerprint
 from flask_idempotency.core.framing import utf8
-from flask_idempotency.core.key import parse_key
 from flask_idempotency.core.record import Asked
 from flask_idempotency.core.reference import reference_of
-from flask_idempotency.core.scope import record_id, scope_of
-from flask_idempotency.errors import KeyMissing, RequestRefused
+from flask_idempotency.core.scope import filed_under, record_id, scope_of
+from flask_idempotency.errors import RequestRefused
 from flask_idempotency.http.body import FORMS, MULTIPART, read_body
+from flask_idempotency.http.dialects import KEY
 from flask_idempotency.http.form_content import multipart_of, parsed_form, put_form_back
-from flask_idempotency.http.form_key import form_key
+from flask_idempotency.http.key import find_key
 from flask_idempotency.http.resuming import PARSED, RESUMED
 from flask_idempotency.policy import Policy
 from flask_idempotency.settings import Settings
@@ -25,20 +25,20 @@ MAX_PATH = 255  # characters shown to people; the fingerprint has the whole path
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What was asked, and the content from which to say it again by the rules of an older record."""
+    """What was asked, and the content from which to compute it again by the rules of an older record."""
 
     asked: Asked
     content: Content
 
     def by_rules_of(self, known: Fingerprint) -> Asked:
-        """Say what was asked by the rules of another record's version, if they are known here."""
+        """Give what was asked, with a fingerprint by the rules of another version, if they are known here."""
         if known.version == self.asked.fingerprint.version or known.version not in RULES:
             return self.asked
         return replace(self.asked, fingerprint=fingerprint(self.content, known.version))
 
 
 def may_have_key(request: Request) -> bool:
-    """Say whether a request may turn out to have a key, without looking into its body."""
+    """Say whether a request may have a key, without looking into its body."""
     environ = request.environ
     if "HTTP_IDEMPOTENCY_KEY" in environ or RESUMED in environ:
         return True
@@ -48,32 +48,40 @@ def may_have_key(request: Request) -> bool:
 def read(request: Request, policy: Policy, settings: Settings, caller: Callable[[], object]) -> Reading | None:
     """Read a request that this policy covers; None if it has no key and needs none. Refuses what cannot be compared.
 
-    *caller* says who is asking, once there is a key.
+    *caller* is called only if there is a key.
     """
     resumed: Asked | None = request.environ.get(RESUMED)
     if resumed is not None:
         if request.environ.get(PARSED):
-            _ = request.form  # as the first time, whether or not a hook does it now
+            _ = request.form  # as in the first run, whether or not a hook does it now
         content = _content(request, policy, settings.max_body)
         return Reading(replace(resumed, fingerprint=fingerprint(content, resumed.fingerprint.version)), content)
-    # Asked of the environ: for a header that is missing Werkzeug raises an exception, and catches it.
-    text: str | None = request.environ.get("HTTP_IDEMPOTENCY_KEY")
-    if text is None:
-        text = form_key(request, settings.max_body, is_required=policy.required)
-    if text is None:
-        if policy.required:
-            raise KeyMissing
+    # A function may parse the body, which can be compared only as it came.
+    before = _content(request, policy, settings.max_body) if callable(policy.key) else None
+    key = find_key(request, policy, settings)
+    if key is None:
         return None
-    key = parse_key(text, settings.key_syntax)
+    if policy.key is None:
+        request.environ[KEY] = key
     scope = scope_of(caller())
     id_ = record_id(scope, key, settings.namespace)
     try:
-        content = _content(request, policy, settings.max_body)
+        content = _content(request, policy, settings.max_body) if before is None else before
     except RequestRefused as refusal:
         refusal.reference = reference_of(id_)
         raise
-    path = quote(content.path, safe="/:@!$&'()*+,;=")[:MAX_PATH]
-    return Reading(Asked(id_, scope, content.method, path, fingerprint(content)), content)
+    filed = filed_under(scope, settings.namespace)
+    return Reading(Asked(id_, filed, content.method, shown_path(content.path), fingerprint(content)), content)
+
+
+def endpoint_of(request: Request) -> tuple[str, str]:
+    """Give the method and the path of a request, as its record would have them."""
+    return request.method, shown_path(_path(request).encode("latin-1"))
+
+
+def shown_path(path: bytes) -> str:
+    """Give a path as it is stored and shown to people."""
+    return quote(path, safe="/:@!$&'()*+,;=")[:MAX_PATH]
 
 
 def _content(request: Request, policy: Policy, limit: int) -> Content:

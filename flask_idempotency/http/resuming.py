@@ -1,4 +1,4 @@
-"""A request as it is stored to be resumed without its client, and made again from that. No credential is in it."""
+"""Stores a request so that it can be resumed without its client, and rebuilds it. It contains no credentials."""
 
 import json
 from base64 import b64decode, b64encode
@@ -17,18 +17,18 @@ from flask_idempotency.errors import BodyTooLarge
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
 
-RESUMED = "flask_idempotency.resumed"  # in environ: what was asked, by whom. No client can send it.
-ROUTED = "flask_idempotency.routed"  # in environ: a list, no longer empty once the resumed request has come to our app
-PARSED = "flask_idempotency.parsed"  # in environ: somebody parsed the form before us, and its body was made again
+RESUMED = "flask_idempotency.resumed"  # in environ: what was asked, and by whom. No client can send it.
+ROUTED = "flask_idempotency.routed"  # in environ: a list, no longer empty once the resumed request has reached our app
+PARSED = "flask_idempotency.parsed"  # in environ: a hook had parsed the form, and its body was rebuilt
 _HEADERS = (
     "Content-Encoding",
     "Accept",
     "Accept-Language",
-)  # what may change the answer, and says nothing of the caller
+)  # these may change the answer, and do not identify the caller
 
 
 def pack_request(request: Request, namespace: str) -> str:
-    """Write down what was asked, once it was read: then the whole body is in ``wsgi.input``, wherever that stands."""
+    """Pack a request that was read: then ``wsgi.input`` holds the whole body, at whatever position."""
     environ = request.environ
     return json.dumps(
         {
@@ -46,7 +46,7 @@ def pack_request(request: Request, namespace: str) -> str:
 
 
 def unpack_request(text: str, asked: Asked, namespace: str) -> "WSGIEnvironment | None":
-    """Make the request again, as one of the caller who asked it first. None: it is another namespace's."""
+    """Rebuild the request of the original caller. None if it belongs to another namespace."""
     stored = json.loads(text)
     if stored.get("namespace", "") != namespace:
         return None
@@ -61,15 +61,15 @@ def unpack_request(text: str, asked: Asked, namespace: str) -> "WSGIEnvironment 
     return {
         **builder.get_environ(),
         "PATH_INFO": stored["path"],
-        "QUERY_STRING": stored["query"],  # as it came: some clients send bytes as they are
+        "QUERY_STRING": stored["query"],  # unchanged, because some clients do not escape
         RESUMED: asked,
         ROUTED: [],
-        PARSED: stored.get("parsed", False),  # older releases did not say
+        PARSED: stored.get("parsed", False),  # older releases did not store it
     }
 
 
 def form_again(request: Request, limit: int) -> bytes:
-    """Make a body of a form that was parsed, such that the same is parsed from it.
+    """Rebuild the body of a parsed form, so that parsing it gives the same form.
 
     Raises BodyTooLarge if it has more than *limit* bytes, ValueError if one of its files was closed.
     """
@@ -86,7 +86,7 @@ def _written(request: Request, limit: int) -> Iterator[bytes]:
     if request.mimetype != "multipart/form-data":
         yield urlencode(list(fields)).encode()
         return
-    # What was parsed by this boundary does not hold it.
+    # A part that was parsed by this boundary does not contain it.
     boundary = f"--{request.mimetype_params['boundary']}".encode()
     for name, value in fields:
         yield b"%s\r\n%s\r\n%s\r\n" % (boundary, _head(name), value.encode())
@@ -106,5 +106,5 @@ def _head(name: str | None, filename: str | None = None, headers: Iterable[tuple
 
 
 def _option(key: str, value: str | None) -> dict[str, str | None]:
-    """Write every character in percents: in quotes, each reader makes something else of some."""
+    """Percent-encode every character, because parsers disagree about some in a quoted string."""
     return {f"{key}*": f"UTF-8''{quote(value, safe='')}"} if value else {key: value}

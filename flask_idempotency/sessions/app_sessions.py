@@ -1,4 +1,4 @@
-"""What an app's own sessions have begun, on which connection, and how it is ended before ours begins."""
+"""Finds the transactions that an app's sessions have begun, and ends them before ours begins on the same connection."""
 
 import logging
 from typing import cast
@@ -12,10 +12,8 @@ from flask_idempotency.errors import StoreUnavailable
 from flask_idempotency.sessions.binds import connection_on, end_on, has_other_binds
 from flask_idempotency.sessions.borrowing import BorrowedConnection
 from flask_idempotency.sessions.database import Database
-from flask_idempotency.sessions.lending import (
-    begun_sessions,
-)
 from flask_idempotency.sessions.outside_commits import forget
+from flask_idempotency.sessions.pool import begun_sessions
 from flask_idempotency.stores import TransactionalStore
 from flask_idempotency.stores.database import first_line
 
@@ -23,14 +21,14 @@ log = logging.getLogger("flask_idempotency")
 
 
 def open_sessions(database: Database) -> list[Session]:
-    """Give the sessions that have begun something before us, such as reading who is asking; the app's own first."""
+    """Give the sessions that are in a transaction already, such as to read the user; the app's own comes first."""
     own = database.session
-    others = [session for session in begun_sessions(database.engine.pool) if session is not own]
+    others = [session for session in begun_sessions(database) if session is not own]
     return others if own is None or not own.in_transaction() else [own, *others]
 
 
 def has_written_here(database: Database, store: TransactionalStore, session: Session) -> bool:
-    """As has_written, on the default database alone: what the session has begun on other binds stays as it is."""
+    """Do as has_written, but only on the default database: what the session has begun on other binds stays open."""
     pool = database.engine.pool
     if not has_other_binds(pool, session):
         return has_written(database, store, session)
@@ -42,7 +40,7 @@ def has_written_here(database: Database, store: TransactionalStore, session: Ses
 
 
 def has_written(database: Database, store: TransactionalStore, session: Session) -> bool:
-    """End what a session has begun before us; say whether it had done more than read, which is undone."""
+    """End a session's transaction and undo what it wrote; say whether it wrote anything."""
     connection = connection_on(database.engine.pool, session)
     is_changed = has_changes(session)
     while (nested := session.get_nested_transaction()) is not None:
@@ -55,20 +53,20 @@ def has_written(database: Database, store: TransactionalStore, session: Session)
 
 
 def _roll_back(store: TransactionalStore, connection: Connection) -> bool:
-    """Roll back below SQLAlchemy; say whether something was written."""
+    """Roll back on the driver's connection, below SQLAlchemy; say whether something was written."""
     forget(connection.connection)
     return store.roll_back(connection.connection.driver_connection)
 
 
 def end_reading(session: Session, *, is_broken: bool = False) -> None:
-    """End a session's transaction; what it has read stays as it is."""
+    """End a session's transaction without expiring the objects that it has read."""
     transaction = session.get_transaction()
     if transaction is not None:
         transaction.close(invalidate=is_broken)
 
 
 def end_sessions(database: Database) -> None:
-    """End what the app's sessions have begun. Their connection may be dead, and closing them would fail on it."""
+    """End the transactions of the app's sessions, even on a dead connection, where closing a session would fail."""
     for session in open_sessions(database):
         try:
             session.rollback()
@@ -77,14 +75,14 @@ def end_sessions(database: Database) -> None:
 
 
 def has_changes(session: Session) -> bool:
-    """Say whether a session has something to flush. Asked of every request, and so not by making three sets."""
+    """Say whether a session has something to flush. Every request asks, so we avoid building the three public sets."""
     return not session._is_clean()
 
 
 def expire(session: Session) -> None:
-    """Have a session read its objects' columns again: another transaction begins, and they may have changed since.
+    """Have a session read the columns of its objects again: they may have changed before the new transaction began.
 
-    What was changed stays changed, and what the app has loaded with an object, in its own way, stays loaded.
+    Unflushed changes are kept, and so are relationships that the app has loaded.
     """
     if session.expire_on_commit:
         for state in session.identity_map.all_states():
@@ -92,15 +90,15 @@ def expire(session: Session) -> None:
             if known is not None and not state.modified:
                 columns = (each for each in state.mapper.column_attrs if isinstance(each.columns[0], Column))
                 if loaded := [each.key for each in columns if each.key in state.dict]:
-                    session.expire(known, loaded)  # without names it would go on to all that belongs to it
+                    session.expire(known, loaded)  # without names it would expire related objects too
 
 
 def take_connection(
     database: Database, session: Session | None, borrowed: BorrowedConnection | None = None
 ) -> tuple[Connection, PoolProxiedConnection]:
-    """Give the connection that a session has, or one that was borrowed, or another of the app's.
+    """Give the borrowed connection, or the session's, or a new one from the app's engine.
 
-    Raises StoreUnavailable.
+    Raises StoreUnavailable if the database cannot be reached.
     """
     if borrowed is not None:
         return borrowed.connection, cast(PoolProxiedConnection, borrowed)
@@ -113,7 +111,7 @@ def take_connection(
 
 
 def give_back(pooled: PoolProxiedConnection) -> bool:
-    """Return a connection to its pool with nothing left on it. False: it was lost, and everything with it."""
+    """Roll back and return a connection to its pool. False if it was lost, and its transaction with it."""
     if not pooled.is_valid:
         return False
     try:

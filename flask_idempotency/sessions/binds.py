@@ -1,6 +1,6 @@
 """The connections of one session: one for each database that its transaction has used.
 
-Only the default database takes part in a request's transaction. What a session does on its other binds is its own.
+Only the default database takes part in a request's transaction; other binds keep transactions of their own.
 """
 
 from typing import Any
@@ -11,7 +11,7 @@ from sqlalchemy.pool import Pool
 
 
 def connection_on(pool: Pool, session: Session) -> Connection:
-    """Give the connection that a session has from this pool; if it has none yet, that of its default bind.
+    """Give a session's connection from this pool, or, if it has none yet, one of its default bind.
 
     Raises PendingRollbackError, as the session does, if a flush has failed.
     """
@@ -33,7 +33,7 @@ def has_other_binds(pool: Pool, session: Session) -> bool:
 
 
 def end_on(pool: Pool, session: Session) -> None:
-    """End a session's transaction on the database of this pool, and leave it open on others. Its objects stay."""
+    """End a session's transaction on this pool's database only. Its objects are not expired."""
     transaction = session.get_transaction()
     if transaction is None:
         return
@@ -52,7 +52,7 @@ def end_on(pool: Pool, session: Session) -> None:
 
 
 def _entries(session: Session) -> dict[Any, Any]:
-    """Give what a session's transaction knows of its connections, by connection and by engine.
+    """Give the session transaction's private table of connections, keyed by connection and by engine.
 
     SQLAlchemy has no public way to end one of them, and only since 2.1.7 one to read them.
     """

@@ -1,6 +1,6 @@
-"""A connection whose transaction somebody else has begun and will end: a test that rolls everything back.
+"""A connection whose transaction belongs to someone else: a test that rolls everything back at its end.
 
-The request's work is a savepoint in it, and its last step releases that savepoint instead of committing.
+The request runs inside a savepoint of that transaction, and releases the savepoint instead of committing.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from flask_idempotency.errors import IdempotencyError
 from flask_idempotency.sessions.database import Database
-from flask_idempotency.sessions.lending import begun_sessions
+from flask_idempotency.sessions.pool import begun_sessions
 
 if TYPE_CHECKING:
     from flask_idempotency.stores import TransactionalStore
@@ -27,13 +27,13 @@ COMMITS_BESIDE = (
 
 
 def refuse_to_commit_beside(database: Database) -> None:
-    """Raise IdempotencyError if a test would not roll back what the lease guard commits."""
+    """Raise IdempotencyError if the lease guard would commit something that the test does not roll back."""
     if bound_connection(database) is not None:
         raise IdempotencyError(COMMITS_BESIDE)
 
 
 def outer_connection(database: Database) -> Connection | None:
-    """Give the connection whose transaction a test will roll back, if there is one.
+    """Give the connection whose transaction a test rolls back, if there is one.
 
     Raises IdempotencyError if it has no transaction.
     """
@@ -44,7 +44,7 @@ def outer_connection(database: Database) -> Connection | None:
 
 
 def bound_connection(database: Database) -> Connection | None:
-    """Give the connection that the app's sessions are bound to, where tests have put one in the place of the engine."""
+    """Give the connection that the app's sessions are bound to, if a test has put one in the engine's place."""
     bind, session = database.bind, database.session
     if isinstance(bind, Connection):
         return bind
@@ -59,12 +59,12 @@ def bound_connection(database: Database) -> Connection | None:
 
 
 class BorrowedConnection:
-    """Takes the place of a pooled connection. To give it back is to leave the transaction as it was."""
+    """Stands in for a pooled connection. Giving it back leaves the outer transaction as it was."""
 
     def __init__(self, connection: Connection, store: "TransactionalStore") -> None:
         self.connection, self._store = connection, store
         self._pooled: Any = connection.connection
-        # Its sessions begin and end transactions of their own on it meanwhile, and ours withholds those ends.
+        # Meanwhile sessions begin and end transactions of their own on it, and we withhold those ends.
         self._outer = connection._transaction, connection._nested_transaction
         self._patched_begin = vars(connection).pop("begin", None)
         connection._transaction = connection._nested_transaction = None
@@ -73,18 +73,18 @@ class BorrowedConnection:
         return getattr(self._pooled, name)
 
     def rollback(self) -> None:
-        """Undo the work of the request, and nothing else."""
+        """Undo what the request did, and nothing else."""
         self._store.leave(self._pooled.driver_connection)
 
     def invalidate(self) -> None:
-        """Undo the work of the request if the connection can still do so; the outer transaction fails if not."""
+        """Undo what the request did, if the connection still works; otherwise the outer transaction fails anyway."""
         try:
             self.rollback()
         finally:
             self.close()
 
     def close(self) -> None:
-        """Give the connection back in the transaction in which it was."""
+        """Give the connection back, inside the outer transaction."""
         self.connection._dbapi_connection = self._pooled
         self.connection._transaction, self.connection._nested_transaction = self._outer
         if self._patched_begin is not None:
@@ -92,15 +92,15 @@ class BorrowedConnection:
 
 
 def settle_sessions(database: Database) -> None:
-    """Make what sessions have done on such a connection before the request part of the outer transaction."""
+    """Commit what sessions did on the borrowed connection before the request, into the outer transaction."""
     own = database.session
-    for session in {*begun_sessions(database.engine.pool), *([] if own is None else [own])}:
+    for session in {*begun_sessions(database), *([] if own is None else [own])}:
         if session.in_transaction():
             _commit(session)
 
 
 def _commit(session: Session) -> None:
-    """Commit, and leave the session's objects as they are: nobody else can have changed them."""
+    """Commit without expiring the session's objects: nothing else can have changed them."""
     expires, session.expire_on_commit = session.expire_on_commit, False
     try:
         session.commit()

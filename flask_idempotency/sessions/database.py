@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Database:
-    """An app's own database, as its ``db`` object shows it now: tests put other engines and sessions there.
+    """An app's own database, read from its ``db`` object at each use, since tests swap engines and sessions.
 
     Needs an app context.
     """
@@ -27,7 +27,7 @@ class Database:
 
     @property
     def bind(self) -> "Engine | Connection":
-        """What the app has for its default engine: in a test this may be a connection."""
+        """The app's default engine, or the connection that a test has put in its place."""
         found: Engine | Connection = self._db.engine
         return found
 
@@ -39,7 +39,7 @@ class Database:
 
     @property
     def session(self) -> "Session | None":
-        """The app's session, if it has one by now."""
+        """The app's session in this context, if it has been created."""
         if self._is_lite:
             session: Session = self._db.session
             return session
@@ -48,13 +48,13 @@ class Database:
 
     @property
     def holds_connection(self) -> bool:
-        """Whether the app's session has begun something, and so keeps a connection."""
+        """Whether the app's session is in a transaction, and so holds a connection."""
         session = self.session
         return session is not None and session.in_transaction()
 
 
 def open_database(db: Any) -> Database:
-    """Look at what an app has given for ``db=``. Raises ConfigError, in one sentence, if it cannot be used."""
+    """Check and wrap what the app passed as ``db=``. Raises ConfigError, in one sentence, if it cannot be used."""
     try:
         found = Database(db)
         engines = getattr(db, "engines", {None: found.engine})  # with those of other binds, if it has any
@@ -71,5 +71,5 @@ def open_database(db: Any) -> Database:
 
 
 def _is_session(session: object) -> bool:
-    """Say whether it is a session itself, not what makes or keeps sessions."""
+    """Say whether this is a session itself, rather than a factory or registry of sessions."""
     return hasattr(session, "in_transaction") and not hasattr(session, "session_factory")

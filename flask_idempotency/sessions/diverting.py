@@ -1,4 +1,4 @@
-"""How SQLAlchemy comes to ask the face of a connection, where a dialect would have the database do something."""
+"""Has SQLAlchemy call the session connection for what a dialect would have the database do to a transaction."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,7 +7,8 @@ from weakref import WeakSet
 from sqlalchemy import Connection, Dialect, ExceptionContext, event
 from sqlalchemy.exc import DBAPIError
 
-from flask_idempotency.sessions.shared import SessionConnection, session_connection_of
+from flask_idempotency.sessions.pool import refuse_outside
+from flask_idempotency.sessions.session_connection import SessionConnection, session_connection_of
 
 _SAVEPOINTS = {
     "do_savepoint": SessionConnection.set_savepoint,
@@ -20,7 +21,7 @@ _DIVERTED: WeakSet[Dialect] = WeakSet()
 
 
 def divert(dialect: Dialect) -> None:
-    """Ask the face of a connection, if it has one, for what a dialect would have the database do to a transaction."""
+    """Wrap the methods of a dialect, once: connections that are not part of a request work as before."""
     if dialect in _DIVERTED:
         return
     _DIVERTED.add(dialect)
@@ -34,27 +35,32 @@ def divert(dialect: Dialect) -> None:
     set_options = dialect.set_connection_execution_options
 
     def check_and_set_options(connection: Connection, options: Any) -> None:
-        face = session_connection_of(connection)
-        if face is not None and not connection.in_transaction():  # where it is, SQLAlchemy itself refuses
-            face.check_options(options)
+        found = session_connection_of(connection)
+        if found is not None and not connection.in_transaction():  # where it is, SQLAlchemy itself refuses
+            found.check_options(options)
         set_options(connection, options)
 
     vars(dialect)["set_connection_execution_options"] = check_and_set_options
 
 
 def _note_failure(context: ExceptionContext) -> None:
-    face = None if context.connection is None else session_connection_of(context.connection)
-    if face is not None:
-        face.shared.note_failure()
+    found = None if context.connection is None else session_connection_of(context.connection)
+    if found is not None:
+        found.shared.note_failure()
 
 
 def _noting_statements(execute: Callable[..., None]) -> Callable[..., None]:
     def run(cursor: Any, statement: str, *args: Any) -> None:
         context = args[-1]
-        face = None if context is None else session_connection_of(context.root_connection)
-        if face is not None:
-            face.note_statement(statement)
-        execute(cursor, statement, *args)
+        found = None if context is None else session_connection_of(context.root_connection)
+        if found is None:
+            if context is not None:
+                refuse_outside(context.root_connection, statement)
+            execute(cursor, statement, *args)
+            return
+        with found.shared.turn:
+            found.note_statement(statement)
+            execute(cursor, statement, *args)
 
     return run
 
@@ -70,12 +76,12 @@ def _diverted(
     dialect: Dialect, usual: Callable[[Connection, str], None], act: Callable[[SessionConnection, str], None]
 ) -> Callable[[Connection, str], None]:
     def do(connection: Connection, name: str) -> None:
-        face = session_connection_of(connection)
-        if face is None:
+        found = session_connection_of(connection)
+        if found is None:
             usual(connection, name)
             return
         try:
-            act(face, name)
+            act(found, name)
         except dialect.loaded_dbapi.Error as error:
             raise DBAPIError.instance(None, None, error, dialect.loaded_dbapi.Error, dialect=dialect) from error
 

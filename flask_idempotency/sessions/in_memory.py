@@ -1,6 +1,6 @@
-"""Records beside a SQLite database in memory, whose one connection cannot hold them: all threads share it.
+"""Records beside an in-memory SQLite database, which cannot hold them: all threads share its one connection.
 
-They live as long as the rows that they stand for, so that a test never gets an answer about another test's order.
+They live as long as the app's rows, so that no test replays an answer about another test's order.
 """
 
 from datetime import timedelta
@@ -22,11 +22,13 @@ class RecordsBeside(MemoryStore):
     def __init__(self, database: Database) -> None:
         super().__init__()
         self._database, self.engine = database, database.engine
-        self._isolation: tuple[object, ...] | None = None  # the transaction of the test that the last claim was in
+        self._isolation: tuple[object, ...] | None = (
+            None  # the connection and transaction of the test that claimed last
+        )
         _ALL.add(self)
 
     def claim(self, asked: Asked, lease: timedelta, first: Checkpoint | None = None) -> Claim | Busy | Settled:
-        """Claim, among the records of the same test."""
+        """Claim, after forgetting the records of another test."""
         connection = bound_connection(self._database)
         isolation = None if connection is None else (connection, connection.get_transaction())
         if isolation != self._isolation:
@@ -36,7 +38,7 @@ class RecordsBeside(MemoryStore):
 
 
 def records_beside(database: Database) -> RecordsBeside:
-    """Make a store beside a database in memory, which is gone when its one connection is closed."""
+    """Make a store beside an in-memory database; it is emptied when the database's one connection is closed."""
     store, engine = RecordsBeside(database), database.engine
     if isinstance(engine.pool, StaticPool):  # others have several connections, each with a database of its own
         event.listen(engine, "close", lambda *_: _forget_those_of(engine))

@@ -3,11 +3,11 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from flask_idempotency.sessions.shared import SessionConnection
+    from flask_idempotency.sessions.session_connection import SessionConnection
 
 
 class Layer:
-    """What one session did behind one savepoint. Without an owner it is committed, or there is nothing in it."""
+    """What one session did behind one savepoint. A layer without an owner is committed, or empty."""
 
     def __init__(self, owner: "SessionConnection | None", depth: int, *, has_written: bool = False) -> None:
         self.owner, self.depth, self.has_written = owner, depth, has_written
@@ -20,7 +20,7 @@ class Layer:
 
     @property
     def is_committed(self) -> bool:
-        """Whether there is something in it that stays."""
+        """Whether it holds something that stays."""
         return self.owner is None and self.has_written
 
     def is_like(self, other: "Layer") -> bool:

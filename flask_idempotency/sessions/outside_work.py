@@ -1,36 +1,34 @@
-"""What a view under the lease guard does to the app's database outside of any phase."""
+"""Records what a view under the lease guard writes to the app's database outside of any phase."""
 
 from collections.abc import Callable
-from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 from weakref import WeakSet, ref
 
 from flask_idempotency.http.exchange import Attempt
-from flask_idempotency.sessions.current import nothing
-from flask_idempotency.stores import Store, TransactionalStore
-
-if TYPE_CHECKING:
-    from flask_idempotency.sessions.database import Database
-    from flask_idempotency.sessions.outside_commits import Unsettled
-
-# The runs that have not ended; weakly, for one may be stopped. Where there is none, as in most apps most of the
-# time, the pool gives out its connections as they are.
-RUNS: "WeakSet[OutsideWork]" = WeakSet()
-CURRENT_RUN: ContextVar[Callable[[], Attempt | None]] = ContextVar("flask_idempotency.run", default=nothing)
+from flask_idempotency.sessions.app_sessions import has_changes, open_sessions
+from flask_idempotency.sessions.current import CURRENT_RUN, RUNS
+from flask_idempotency.sessions.database import Database
+from flask_idempotency.sessions.late_commits import LateCommits
+from flask_idempotency.sessions.outside_commits import Unsettled, find_unsettled, look_at, undo, watch, watched
+from flask_idempotency.sessions.pool import taken_connections
+from flask_idempotency.stores import TransactionalStore
 
 
 class OutsideWork:
-    """Knows where the view of one run has committed something that is part of no phase."""
+    """Records where the view of one run has committed outside of its phases, and what it has left uncommitted."""
 
-    def __init__(self, database: "Database", store: Store) -> None:
-        self._database, self._store = database, cast(TransactionalStore, store)
+    def __init__(self, database: Database, store: TransactionalStore) -> None:
+        self._database, self._store = database, store
+        self._dialect = database.engine.dialect
         self.committed_at: str | None = None  # the place in the app's code
+        self.touched: WeakSet[Any] = WeakSet()  # the connections on which something other than reading was done
         self._left: list[Unsettled] = []
-        self.has_ended = False  # the view has returned: what is committed from here on is not its own
+        self._late: LateCommits | None = None
+        self.has_ended = False  # the view has returned: later commits are not its own
 
     def is_on(self, dialect: object) -> bool:
-        """Say whether this is the database whose engine has this dialect; else it is another app's."""
-        return self._database.engine.dialect is dialect
+        """Say whether this dialect belongs to the engine of this run's database, and not to another app's."""
+        return self._dialect is dialect
 
     def has_begun(self, driver: Any) -> bool:
         """Say whether a transaction is open."""
@@ -41,54 +39,57 @@ class OutsideWork:
         return self._store.has_written(driver)
 
     def note_commit(self, where: Callable[[], str]) -> None:
-        """Remember where the view has committed something, the first time."""
+        """Remember where the view committed first."""
         if self.committed_at is None and not self.has_ended:
             self.committed_at = where()
 
     def watch(self, run: Attempt) -> None:
-        """Hear of what is committed from now on, in contexts that the view pushes too."""
-        from flask_idempotency.sessions.outside_commits import watch  # brings SQLAlchemy, which only db= needs
-
+        """Watch for commits from now on, also in contexts that the view pushes."""
         RUNS.add(self)
         CURRENT_RUN.set(ref(run))
-        watch(self._database)
+        watch(self._dialect, open_sessions(self._database), self._store)
+        for pooled in taken_connections():  # by a hook, perhaps
+            watched(pooled)
 
     def end(self) -> None:
-        """Know that what is committed from here on is not the view's."""
+        """Stop attributing commits to the view: it has returned."""
         if not self.has_ended:
             self.find_commit()
             self.has_ended = True
 
     def note_answer(self) -> None:
-        """Remember what is left to be committed, by a hook perhaps; later it may have been dropped."""
-        from flask_idempotency.sessions.outside_commits import find_unsettled  # as above
-
-        self._left = find_unsettled(self._database, self)
+        """Remember what the view has left uncommitted: a hook may still commit it, or drop it."""
+        self._late, left = LateCommits(), []
+        for session in open_sessions(self._database):
+            found = find_unsettled(session, self)
+            self._left.extend(found)
+            if found or has_changes(session):
+                left.append(session)
+        self._late.expect(left)
 
     @property
     def has_lost(self) -> bool:
-        """Whether something that was left to be committed when the answer was made has not been committed since."""
+        """Whether something that the view left uncommitted has not been committed since."""
         return not all(each.is_committed for each in self._left)
 
     @property
     def has_failed(self) -> bool:
-        """Whether an error has rolled something back that was left to be committed, even if a hook has caught it."""
-        return any(each.is_lost and not each.is_committed for each in self._left)
+        """Whether an error kept something that was left from being committed, even if a hook caught the error."""
+        is_lost = any(each.is_lost and not each.is_committed for each in self._left)
+        return is_lost or (self._late is not None and self._late.has_failed)
 
     def find_commit(self) -> str | None:
-        """Say where the view has committed something, if it has; the driver tells nobody, so that is looked for now."""
+        """Give the place where the view has committed, if any. Drivers do not report commits, so this checks now."""
         if self.committed_at is None:
-            from flask_idempotency.sessions.outside_commits import look  # as above
-
-            look(self._database, self)
+            for pooled in [each for each in list(self.touched) if each.is_valid]:
+                look_at(pooled, self)
         return self.committed_at
 
     def undo(self) -> bool:
         """Roll back what the view has left uncommitted; say whether something was written.
 
-        On SQLite nobody else can write before that, not even we. Objects that were only changed in memory stay.
+        SQLite has one writer: until then nothing else can write, not even the store. Objects that were only changed
+        in memory are kept.
         """
-        from flask_idempotency.sessions.outside_commits import undo  # as above
-
-        RUNS.discard(self)  # it is how every run ends
-        return undo(self._database, self)
+        RUNS.discard(self)  # every run ends with this
+        return undo(open_sessions(self._database), self)

@@ -1,7 +1,7 @@
-"""How a SQL store asks its database: statements by name, one transaction for each call, again where it was thrown back.
+"""How a SQL store uses its database: named statements, one transaction for each call, and retries after conflicts.
 
-SQLAlchemy's engine gives the connections; statements go to the driver as they stand in their files, for the path of
-every request leads through here.
+SQLAlchemy's engine gives the connections; statements go to the driver as they are in their files, because
+every request passes through here.
 """
 
 import logging
@@ -22,7 +22,7 @@ from sqlalchemy.pool import PoolProxiedConnection
 from flask_idempotency.errors import ClaimLost, StoreUnavailable
 from flask_idempotency.stores.forks import leave_at_fork, notice_fork
 
-TRIES = 3  # a claim that met three rivals in a row, or a statement the database threw back thrice, waits for a retry
+TRIES = 3  # after three rivals of a claim, or three conflicts of a statement, the client must retry
 
 log = logging.getLogger("flask_idempotency")
 
@@ -33,27 +33,27 @@ Message = tuple[str, Mapping[str, object]]  # a statement, with parameters as th
 
 
 class ConnectionLost(StoreUnavailable):
-    """The connection was dead before anything was done on it; another may live."""
+    """The connection was dead before anything was done on it; a new one may work."""
 
 
 class ThrownBack(StoreUnavailable):
-    """The database gave way to somebody else, and nothing was done: it can be done again."""
+    """A deadlock or serialisation failure: nothing was done, and it can be tried again at once."""
 
 
 class LeftToPerson(ClaimLost):
-    """The record of this very run was quarantined."""
+    """The record of this run was quarantined."""
 
 
 class WrittenBefore(Exception):
-    """Something was written on the connection before, and would have been lost."""
+    """Something was written on the connection before, and would be lost."""
 
 
 class Fault(Enum):
     """What a driver's error means for the statement that met it."""
 
-    CONFLICT = auto()  # thrown back by the database, certainly not done: run it again
-    LOST = auto()  # the connection is gone, done or not: run it again on a new one, every statement bears it
-    FATAL = auto()  # it will not get better by asking again
+    CONFLICT = auto()  # rejected by the database and certainly not done: run it again
+    LOST = auto()  # the connection is gone, done or not: run it again on a new one; each statement can be repeated
+    FATAL = auto()  # running it again would not help
 
 
 class SqlDatabase(ABC):
@@ -64,6 +64,7 @@ class SqlDatabase(ABC):
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        self._driver_error: type[Exception] = engine.dialect.loaded_dbapi.Error
         leave_at_fork(engine)
         finalize(self, engine.dispose).atexit = False  # an app that is dropped, as in tests, leaves nothing open
 
@@ -73,7 +74,7 @@ class SqlDatabase(ABC):
 
     @abstractmethod
     def _say(self, connection: PoolProxiedConnection, message: Message) -> Rows:
-        """Send one statement inside of a transaction that is open, and wait for it as long as it takes."""
+        """Send one statement inside of an open transaction, and wait for it without a time limit."""
 
     @abstractmethod
     def _fault(self, error: Exception) -> Fault:
@@ -81,7 +82,7 @@ class SqlDatabase(ABC):
 
     @abstractmethod
     def _advice(self, error: Exception) -> str | None:
-        """Say what to do about a driver's error, if a person can do something about it."""
+        """Say what a person can do about a driver's error, if anything."""
 
     def close(self) -> None:
         """Close the pooled connections."""
@@ -97,7 +98,7 @@ class SqlDatabase(ABC):
         return self._with_connection(lambda connection: self._execute(connection, messages))
 
     def _with_connection(self, act: Callable[[PoolProxiedConnection], T]) -> T:
-        """Do something, again where the database or the network threw it back; every statement here bears that."""
+        """Run *act*, and run it again after a conflict or a lost connection: each statement here can be repeated."""
         notice_fork()
         for tries_left in reversed(range(TRIES)):
             connection = self._connect()
@@ -106,13 +107,13 @@ class SqlDatabase(ABC):
             except self._driver_error as error:
                 fault = self._fault(error)
                 if fault is not Fault.CONFLICT:
-                    connection.invalidate()  # and with it whatever the statement left behind
+                    connection.invalidate()  # with whatever the statement has left on it
                 if fault is Fault.LOST:
-                    self._engine.dispose()  # the others of its age are gone too
+                    self._engine.dispose()  # the other pooled connections are likely dead too
                 if fault is Fault.FATAL or not tries_left:
                     raise self._unavailable(error) from error
             except BaseException:
-                connection.invalidate()  # stopped in the middle of something: nobody can go on from there
+                connection.invalidate()  # interrupted in the middle of a statement, so it cannot be used again
                 raise
             finally:
                 with suppress(self._driver_error):
@@ -124,11 +125,6 @@ class SqlDatabase(ABC):
             return self._engine.raw_connection()
         except (self._driver_error, SQLAlchemyError) as error:
             raise self._unavailable(error) from error
-
-    @property
-    def _driver_error(self) -> type[Exception]:
-        error: type[Exception] = self._engine.dialect.loaded_dbapi.Error
-        return error
 
     def _unavailable(self, error: Exception) -> StoreUnavailable:
         advice = self._advice(error)

@@ -39,22 +39,22 @@ def end_at_fork(session: Any) -> None:
 
 
 class StartsAfresh(Protocol):
-    """What keeps something about the threads of its process."""
+    """An object that keeps state about the threads of its process."""
 
     def start_afresh(self) -> None:
         """Forget the threads of the parent, and every lock that one of them may hold."""
 
 
 def start_afresh_in_child(thing: StartsAfresh) -> None:
-    """Have every child call ``start_afresh()``, as long as the thing exists."""
+    """Call ``start_afresh()`` in every child process, as long as the object exists."""
     _AFRESH.add(thing)
 
 
 def notice_fork() -> None:
-    """Begin as a child if that has not been done: uWSGI forks in C, without running Python's hooks."""
+    """Do what a child does first, if that is still to do: uWSGI forks in C, without running Python's hooks."""
     process = os.getpid()
     if process != _PROCESS[0]:
-        with _NOTICING.setdefault(process, Lock()):  # not one from before the fork: that may be held for ever
+        with _NOTICING.setdefault(process, Lock()):  # a lock from before the fork may be held for ever
             if process != _PROCESS[0]:
                 _begin_child()
 
@@ -110,7 +110,7 @@ def _prepare_fork() -> None:
 def _begin_child() -> None:
     """Drop every connection of the parent without closing it: closing would end the parent's session on the server."""
     for entry in [each for each in _ENTRIES if each.in_use]:
-        user = entry.fairy_ref()  # what a session has of it; there is no public way to that
+        user = entry.fairy_ref()  # what a session holds of it; there is no public way to get it
         _PARENTS.append(entry.dbapi_connection)
         # As SQLAlchemy's documentation does it: a session that uses the connection finds it invalid.
         entry.dbapi_connection = None

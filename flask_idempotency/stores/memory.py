@@ -1,4 +1,4 @@
-"""Records in a dict behind a lock: for tests and for trying things out. They are the process's own and end with it."""
+"""Records in a dict behind a lock, for tests and for trying things out. They end with the process."""
 
 import secrets
 from collections.abc import Callable, Collection
@@ -19,7 +19,7 @@ from flask_idempotency.errors import ClaimLost
 
 @dataclass(slots=True)
 class _Row:
-    """What the SQL stores have in columns."""
+    """The columns of a record in the SQL stores."""
 
     asked: Asked
     state: State
@@ -43,19 +43,19 @@ class MemoryStore:
         self._now = clock
 
     def check(self) -> None:
-        """Be ready: there is nothing to make."""
+        """Do nothing: there is nothing to create."""
 
     def create(self) -> None:
-        """Be ready: there is nothing to make."""
+        """Do nothing: there is nothing to create."""
 
     def prepare(self) -> None:
-        """Be ready: there is nothing to make."""
+        """Do nothing: there is nothing to create."""
 
     def close(self) -> None:
-        """Keep everything: there is no connection to close."""
+        """Do nothing: there is no connection to close."""
 
     def forget_all(self) -> None:
-        """Be as new."""
+        """Delete every record."""
         with self._lock:
             self._rows.clear()
 
@@ -82,7 +82,7 @@ class MemoryStore:
             return Claim(asked.id, asked.fingerprint, Lease(token), row.attempt, taken_over, row.point)
 
     def renew(self, claim: Claim, lease: timedelta) -> None:
-        """Let the lease run from now on."""
+        """Start the lease again from now."""
         with self._lock:
             row = self._ours(claim)
             row.lease_until = self._now() + lease
@@ -109,7 +109,7 @@ class MemoryStore:
             self._move(row, Event.RELEASE)
 
     def checkpoint(self, claim: Claim, made: Checkpoint) -> Claim:
-        """Write down how far a run has come."""
+        """Record how far a run has come."""
         with self._lock:
             row = self._ours(claim)
             if row.point not in (claim.point, made.point):
@@ -121,39 +121,39 @@ class MemoryStore:
             return replace(claim, point=made.point)
 
     def checkpoints(self, record: RecordId) -> list[Checkpoint]:
-        """Read how far a run has come, in the order in which it went."""
+        """Read the checkpoints of a run, in order."""
         with self._lock:
             row, now = self._rows.get(record), self._now()
             made = [] if row is None else [replace(each, age=now - at) for each, at in row.checkpoints.values()]
             return sorted(made, key=lambda each: each.position)
 
     def note(self, claim: Claim, reason: str) -> None:
-        """Say on the record why its owner cannot go on."""
+        """Store on the record why its owner cannot go on."""
         with self._lock, suppress(ClaimLost):
             row = self._ours(claim)
             if not (row.reason or "").endswith(reason):
                 row.reason = "; ".join(filter(None, [row.reason, reason]))
 
     def quarantine(self, claim: Claim, reason: str) -> None:
-        """Give the record to a person."""
+        """Quarantine the record for manual review."""
         with self._lock:
             row = self._quarantined(claim.id)
             if row is None or row.token != claim.guard.token:
                 self._give_up(self._ours(claim), reason)
 
     def resolve(self, record: RecordId, answer: Answer, retention: timedelta, remark: str) -> bool:
-        """Settle a quarantined record with a person's answer."""
+        """Finish a quarantined record with an answer that a person chose."""
         with self._lock:
             row = self._quarantined(record)
             if row is not None:
-                row.token = None  # it is nobody's answer but the person's
+                row.token = None  # the answer is the person's, not the owner's
                 row.answer, row.expires_at, row.reason = answer, self._now() + retention, self._remarked(row, remark)
                 row.checkpoints.pop(REQUEST, None)
                 self._move(row, Event.RESOLVE)
             return row is not None
 
     def reopen(self, record: RecordId, remark: str, refuted: Collection[tuple[str, str]] = ()) -> bool:
-        """Let the next attempt go on with a quarantined record."""
+        """Let the next attempt resume a quarantined record."""
         with self._lock:
             row, now = self._quarantined(record), self._now()
             if row is not None:
@@ -167,7 +167,7 @@ class MemoryStore:
             return row is not None
 
     def abandoned(self, age: timedelta, limit: int = 50) -> list[Record]:
-        """Read requests that were left in the middle and can be gone on with."""
+        """Read requests that were abandoned half-way and can be resumed."""
         with self._lock:
             now = self._now()
             rows = [
@@ -181,7 +181,7 @@ class MemoryStore:
             return [self._record(row) for row in sorted(rows, key=lambda row: row.lease_until)[:limit]]
 
     def find(self, record: RecordId) -> Record | None:
-        """Read one record. Expired is absent."""
+        """Read one record. An expired one counts as absent."""
         with self._lock:
             row = self._live(record)
             return None if row is None else self._record(row)
@@ -208,7 +208,7 @@ class MemoryStore:
             return len(gone)
 
     def reap_abandoned(self, age: timedelta, limit: int = 500) -> tuple[int, list[RecordId]]:
-        """End running records that nobody has held for *age*."""
+        """End running records that no attempt has held for *age*."""
         with self._lock:
             line = self._now() - age
             left = [row for row in self._rows.values() if row.state is State.RUNNING and row.lease_until < line]

@@ -1,6 +1,6 @@
-"""Several statements to PostgreSQL in one round trip: psycopg's own lower floor, without the cursors above it.
+"""Sends several statements to PostgreSQL in one round trip, below psycopg's cursors.
 
-A server that stays silent is given up: psycopg waits for ever, and so would the client of the request.
+It gives up on a server that stays silent, for which psycopg would wait for ever, and the client of the request with it.
 """
 
 import re
@@ -47,7 +47,7 @@ class Silent(OperationalError):
 
 @dataclass(frozen=True, slots=True)
 class Replies:
-    """What the server said to each statement, and of what it warned. Read them before anybody else is let at it."""
+    """The server's reply to each statement, and its warnings. Read them before the connection is used again."""
 
     connection: Connection[Any]
     results: Sequence[PGresult]
@@ -83,13 +83,19 @@ def converse(
     Raises the first error that the server reports, after which the others were not carried out. Any other exception
     leaves the connection in the middle of something: close it.
     """
+    return _converse(connection, messages, patience, _prepared(connection) if prepares else None)
+
+
+def _converse(
+    connection: Connection[Any], messages: Sequence[Message], patience: float, known: set[bytes] | None
+) -> Replies:
+    """As converse does; *known* are the statements that the server keeps, if it is to keep those with parameters."""
     warnings: list[str] = []
 
     def note(notice: Diagnostic) -> None:
         if notice.severity_nonlocalized == "WARNING":
             warnings.append(notice.sqlstate or "")
 
-    known = _prepared(connection) if prepares else None
     with connection.lock:
         connection.add_notice_handler(note)
         try:
@@ -117,10 +123,9 @@ def converse(
 
 def open_with(connection: Connection[Any], messages: Sequence[Message], patience: float = 0) -> Replies:
     """Send the first statements of a transaction on an app's connection: prepared, if that keeps what is prepared."""
-    if not _may_prepare(connection):
-        return converse(connection, messages, patience)
+    known = _teachable(connection)
     try:
-        return converse(connection, messages, patience, prepares=True)
+        return _converse(connection, messages, patience, known)
     except FORGOTTEN:
         _stop_preparing(connection)
         converse(connection, [("ROLLBACK", {})])
@@ -131,10 +136,11 @@ def close_with(
     connection: Connection[Any], last: Message, before: Sequence[Message] = (), end: Message = _COMMIT
 ) -> Replies:
     """Send the last statement of a transaction in the same way, and COMMIT; the work done so far is never at risk."""
-    if connection.pgconn.transaction_status != TransactionStatus.INTRANS or not _may_prepare(connection):
+    known = _teachable(connection) if connection.pgconn.transaction_status == TransactionStatus.INTRANS else None
+    if known is None:
         return converse(connection, [*before, last, end])
     try:
-        return converse(connection, [*before, (f"SAVEPOINT {_LAST}", {}), last, end], prepares=True)
+        return _converse(connection, [*before, (f"SAVEPOINT {_LAST}", {}), last, end], 0, known)
     except FORGOTTEN:
         _stop_preparing(connection)
         return converse(connection, [(f"ROLLBACK TO SAVEPOINT {_LAST}", {}), last, end])
@@ -145,16 +151,19 @@ _PREPARED: WeakKeyDictionary[Connection[Any], set[bytes] | None] = WeakKeyDictio
 
 def _prepared(connection: Connection[Any]) -> set[bytes] | None:
     """Give the names of the statements that the server keeps for this connection. None: it does not keep them."""
-    if connection not in _PREPARED:
+    try:
+        return _PREPARED[connection]
+    except KeyError:
         _PREPARED[connection] = known = set[bytes]()
         _forget_with_psycopg(connection, known)
-    return _PREPARED[connection]
+        return known
 
 
 def _forget_with_psycopg(connection: Connection[Any], known: set[bytes]) -> None:
-    """Empty *known* when psycopg lets the server forget what is prepared: after a rollback, if it prepared something.
+    """Empty *known* when psycopg deallocates prepared statements, as it does after a rollback if it prepared any.
 
-    It does not tell, so what decides it is listened at. If that is renamed one day, we learn it the hard way, and stop.
+    psycopg has no hook for this, so we wrap ``clear()``. If that is renamed one day, a statement fails as unknown once,
+    and then none is prepared any more.
     """
     manager: Any = getattr(connection, "_prepared", None)
     clear = getattr(manager, "clear", None)
@@ -170,9 +179,9 @@ def _forget_with_psycopg(connection: Connection[Any], known: set[bytes]) -> None
     manager.clear = clear_both
 
 
-def _may_prepare(connection: Connection[Any]) -> bool:
-    """Say whether an app's connection may be taught: its own statements may be prepared, and it has never forgotten."""
-    return connection.prepare_threshold is not None and _prepared(connection) is not None
+def _teachable(connection: Connection[Any]) -> set[bytes] | None:
+    """As _prepared, for an app's connection. None too if the app lets its driver prepare nothing."""
+    return None if connection.prepare_threshold is None else _prepared(connection)
 
 
 def _stop_preparing(connection: Connection[Any]) -> None:
@@ -181,7 +190,7 @@ def _stop_preparing(connection: Connection[Any]) -> None:
 
 @lru_cache(maxsize=256)  # a store has a few dozen statements
 def _numbered(text: str) -> Numbered:
-    """Write parameters as the server does, $1, $2, say whose they are, and name the statement after itself."""
+    """Number the parameters as the server does, $1, $2; give their names, and a name for the statement itself."""
     names: dict[str, int] = {}
 
     def number(found: re.Match[str]) -> str:
@@ -229,6 +238,8 @@ def _written(connection: Connection[Any], text: str, values: Mapping[str, object
     parameters: list[bytes | None] = []
     types: list[int] = []
     formats: list[int] = []
+    if not values:  # as BEGIN, COMMIT and savepoints, half of what is sent
+        return numbered, parameters, types, formats
     for name in numbered[1]:
         value, type_, format_ = values[name], _ANY, _TEXT
         match value:
@@ -251,9 +262,9 @@ def _written(connection: Connection[Any], text: str, values: Mapping[str, object
 
 
 def _answers(pgconn: PGconn, is_pipeline: bool) -> Steps:
-    """Flush, and collect the results up to the one that says that it was all.
+    """Flush, and collect the results up to the sync that ends them.
 
-    Whatever asks libpq lets other threads run, and then has to wait for them: nothing is asked that is known.
+    Each call of libpq lets other threads run, and then waits for them, so we call it only for what we do not know.
     """
     results: list[PGresult] = []
     is_busy = True
@@ -280,7 +291,7 @@ def _answers(pgconn: PGconn, is_pipeline: bool) -> Steps:
 
 
 class Bounded(Connection[Any]):
-    """A store's own connection. It gives a silent server up whoever uses it: SQLAlchemy asks a few things too."""
+    """A store's own connection, which gives up on a silent server in SQLAlchemy's queries too."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -292,7 +303,7 @@ class Bounded(Connection[Any]):
 
 
 def _bounded(steps: Generator[Any, Any, Any], seconds: float) -> Generator[Any, Any, Any]:
-    """Pass the driver's steps on. It comes by several times a second, with nothing in hand if nothing came."""
+    """Pass the driver's steps on. psycopg resumes this several times a second, even if nothing has arrived."""
     deadline = monotonic() + seconds
     try:
         wanted = next(steps)

@@ -13,8 +13,19 @@ from sqlalchemy.engine import URL
 log = logging.getLogger("flask_idempotency")
 
 
+def default_url(folder: Path) -> URL:
+    """Give the URL of the file in which the records are unless the app says otherwise."""
+    return URL.create("sqlite", database=str(folder / "idempotency.sqlite"))
+
+
+def in_folder(url: URL, folder: Path) -> URL:
+    """Complete a relative path. A URI of SQLite's own is left as it is."""
+    path = url.database
+    return url if not path or path == ":memory:" or _is_uri(url) else url.set(database=str(folder / path))
+
+
 def is_in_memory(url: URL) -> bool:
-    """Say whether a URL names no file at all."""
+    """Say whether a URL names an in-memory database."""
     return url.database in (None, "") or str(path_in(url)) == ":memory:" or url.query.get("mode") == "memory"
 
 
@@ -29,19 +40,19 @@ def _is_uri(url: URL) -> bool:
 
 
 def may_be_written(path: Path) -> bool:
-    """Say whether the file can be written, or made with its folders; and its log beside it."""
+    """Say whether the file and its log can be written, or created with their folders."""
     try:
         path.stat()
     except FileNotFoundError:
         folder = next(each for each in path.parents if os.path.exists(each))  # noqa: PTH110  # which never raises
         return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)
-    except (OSError, ValueError):  # a folder that may not be entered, or no folder; a name that no file can have
+    except (OSError, ValueError):  # a folder that may not be entered, a file in its place, or an impossible name
         return False
     return path.is_file() and os.access(path, os.R_OK | os.W_OK) and os.access(path.parent, os.W_OK | os.X_OK)
 
 
 def make_folders(folder: Path) -> None:
-    """Make a folder and those above it, unless they exist, so that only their owner can enter what was made."""
+    """Create a folder and its parents unless they exist, so that only the owner can enter them."""
     for each in reversed([folder, *folder.parents]):
         if not each.exists():
             each.mkdir(exist_ok=True)
@@ -49,7 +60,7 @@ def make_folders(folder: Path) -> None:
 
 
 def make_private(path: Path, *, makes: bool) -> None:
-    """Make the file before SQLite does, so that only its owner can read it; the log beside it gets the same mode."""
+    """Create the file before SQLite does, readable only by its owner; its log gets the same mode."""
     if makes:
         with suppress(OSError):  # it exists; or it cannot be made, and SQLite says why
             file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
@@ -62,9 +73,9 @@ def make_private(path: Path, *, makes: bool) -> None:
 
 
 def _keep_from_others(path: Path) -> None:
-    """Take away what others may do with a file that was there before us.
+    """Remove the permissions of others from a file that existed before.
 
-    A group that may write stays: workers of several users share such a file, and one that only reads does not need it.
+    A group that may write keeps its access: workers of several users share such a file. Read-only access is removed.
     """
     try:
         mode = stat.S_IMODE(path.stat().st_mode)

@@ -13,11 +13,12 @@ from flask_idempotency.testing.entering import Entering
 from flask_idempotency.testing.given import CREATED, LEASE, MOMENT, RETENTION, LetPass, make_asked
 from flask_idempotency.testing.phase import Phases
 from flask_idempotency.testing.phase_fence import PhaseFence
+from flask_idempotency.testing.savepoints import Savepoints
 from flask_idempotency.testing.within import Within
 from flask_idempotency.testing.work import Connect, done, enter, work, work_and_finish
 
 
-class TransactionContract(Entering, Phases, PhaseFence, Within):
+class TransactionContract(Entering, Savepoints, Phases, PhaseFence, Within):
     """What every transactional store promises. Subclass it, give its fixtures, and pytest finds the tests.
 
     The work is done in a table ``work (name text)``, on whatever connections ``connect`` gives.

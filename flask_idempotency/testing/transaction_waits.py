@@ -6,6 +6,7 @@ from datetime import timedelta
 import pytest
 
 from flask_idempotency.core.record import Busy, Claim, Settled
+from flask_idempotency.core.reference import reference_of
 from flask_idempotency.errors import ClaimLost
 from flask_idempotency.stores import TransactionalStore
 from flask_idempotency.testing.acting import claimed
@@ -53,6 +54,19 @@ class KeyedTransactionContract(KeyedPhases, TransactionContract):
         found = enter(store, connect())
 
         assert isinstance(found, Claim)
+
+    def test_a_request_is_seen_to_run_by_its_caller_alone_as_long_as_its_transaction_is_open(
+        self, store: TransactionalStore, connect: Connect
+    ) -> None:
+        """A receipt says so before there is a record."""
+        asked, connection = make_asked(), connect()
+        known, stranger = reference_of(asked.id), make_asked(scope="mallory").scope
+        enter(store, connection)
+
+        seen = [store.is_running(known, asked.scope), store.is_running(known, stranger)]
+        connection.rollback()
+
+        assert [*seen, store.is_running(known, asked.scope)] == [True, False, False]
 
     def test_who_waits_is_woken_by_the_end_of_the_other(self, store: TransactionalStore, connect: Connect) -> None:
         """To the answer if there is one, else to run."""

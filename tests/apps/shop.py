@@ -75,7 +75,7 @@ class Shop:
         self.n = 0
         self.answer: Callable[[], Any] = self.create
         self._numbers = count(1)
-        Idempotency(self.app, store=self.store, scope=scope)
+        self.idempotency = Idempotency(self.app, store=self.store, scope=scope)
         self.store.calls.clear()
         decorated = idempotent(**(options or {}))(self.run)
         self.app.add_url_rule("/orders", "orders", decorated, methods=METHODS)

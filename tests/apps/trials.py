@@ -19,10 +19,10 @@ IS_LONG = os.environ.get("TEST_LONG") == "1"
 
 
 def sample(positions: int, every: int, salt: str = "") -> list[int]:
-    """Every n-th position from one that the seed chooses, and the last; on a long run, all."""
+    """Every n-th position from one that the seed chooses, the first and the last; on a long run, all."""
     step = 1 if IS_LONG else every
     first = 1 + random.Random(os.environ.get("TEST_SEED", "0") + salt).randrange(step)
-    return sorted({*range(first, positions + 1, step), positions})
+    return sorted({1, *range(first, positions + 1, step), positions})
 
 
 class Trial:

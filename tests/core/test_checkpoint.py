@@ -121,7 +121,7 @@ def deep():
     pytest.param(deep(), id="too deep"),
 ])  # fmt: skip
 def test_what_is_not_json_is_refused_in_one_sentence_that_names_the_step(result):
-    with pytest.raises(IdempotencyError, match="The result of phase 'placed' is not JSON: ") as caught:
+    with pytest.raises(IdempotencyError, match="The result of phase 'placed' cannot be stored as JSON: ") as caught:
         dump_result(result, "phase 'placed'")
 
     assert "instead of an object, return its id" in str(caught.value)

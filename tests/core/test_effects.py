@@ -116,8 +116,8 @@ def test_what_may_have_happened_is_sent_again_or_asked_for_in_its_own_generation
 @pytest.mark.parametrize(("terms", "age", "reason"), [
     pytest.param(IDEMPOTENT, WINDOW, "charge was sent 9.0 h ago" + FORGOTTEN),
     pytest.param(IDEMPOTENT, 100 * HOUR, "charge was sent 100.0 h ago" + FORGOTTEN),
-    pytest.param(AT_MOST_ONCE, timedelta(0), "charge was sent, and nobody knows whether it arrived"),
-    pytest.param(AT_MOST_ONCE, 100 * HOUR, "charge was sent, and nobody knows whether it arrived"),
+    pytest.param(AT_MOST_ONCE, timedelta(0), "charge was sent, and it is not known whether it happened"),
+    pytest.param(AT_MOST_ONCE, 100 * HOUR, "charge was sent, and it is not known whether it happened"),
 ], ids=["just too late", "long after", "at most once", "at most once, long after"])  # fmt: skip
 def test_what_nobody_can_tell_is_left_to_a_person_with_a_reason(terms, age, reason):
     assert resume(an_effect(age), terms) == GiveUp(reason)

@@ -1,5 +1,6 @@
 """The drawings follow the code: what is added to it appears, what is taken away disappears."""
 
+import json
 import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from docs import drawings
+from flask_idempotency.conformance.promises import PROMISES
 from flask_idempotency.core.lifecycle import TRANSITIONS, State
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -129,3 +131,38 @@ def test_the_floors_are_those_of_the_import_contract_with_nobody_left_out():
     rooms = {path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
     assert set(re.findall("<code>(.+?)</code>", floors)) == rooms - {"__init__"}
     assert floors.index("<code>extension") < floors.index("<code>stores") < floors.index("<code>core")
+
+
+# -- the conformance tester --------------------------------------------------------------------------------------------
+
+
+def test_every_promise_of_the_tester_is_listed_with_its_sentence():
+    listed = drawings.promises()
+
+    for promise in PROMISES:
+        assert f"| `{promise.id}` | {promise.sentence}" in listed
+
+
+def test_what_the_tester_found_is_told_server_by_server():
+    server = {"title": "shop", "versions": ["shop 1.2"], "remark": "", "requests": 7, "failed": None, "is_others": True}
+    server |= {"holds": ["retry-status"], "broken": {"retry-body": "<seen>"}, "not_shown": {"other-path": "<why>"}}
+    server |= {"beside": [{"what": "a cookie", "id": "retry-cookies", "reason": "again"}]}
+
+    page = drawings.findings({"made": "2026-11-18", "python": "3.11.7", "command": "test it", "servers": [server]})
+
+    assert "| shop: shop 1.2 | 1 | 1 | 1 | 7 |" in page
+    assert "| `retry-body` | A retry gets the first answer's body, byte for byte. | &lt;seen&gt; |" in page
+    assert "| With a cookie: again |" in page
+    assert "Not shown: `other-path` (&lt;why&gt;)." in page
+
+
+def test_what_the_tester_found_speaks_of_promises_that_there_are_and_ours_hold():
+    found = json.loads(drawings.RESULTS.read_text("utf-8"))
+    known = {promise.id for promise in PROMISES}
+
+    for server in found["servers"]:
+        assert {*server["holds"], *server["broken"], *server["not_shown"]} <= known
+        if not server["is_others"]:
+            assert not server["broken"]
+            assert not server["not_shown"]
+    assert {server["is_others"] for server in found["servers"]} == {True, False}

@@ -50,14 +50,23 @@ def test_every_page_with_python_in_it_is_run():
     assert set(re.findall(r"^(?:\S+/)?([\w-]+\.md)::", report.stdout, re.MULTILINE)) == wanted
 
 
-def test_the_contract_on_the_testing_page_can_be_run_as_it_stands(tmp_path):
-    (example,) = (block for block in blocks(ROOT / "docs" / "guide" / "testing.md") if "StoreContract" in block)
-    (tmp_path / "test_example.py").write_text(example)
+def test_the_tests_on_the_testing_page_can_be_run_as_they_stand(tmp_path):
+    page = blocks(ROOT / "docs" / "guide" / "testing.md")
+    (contract,) = (block for block in page if "StoreContract" in block)
+    (with_flask,) = (block for block in page if "live_server" in block)
+    (tmp_path / "test_contract.py").write_text(contract)
+    (tmp_path / "test_with_flask.py").write_text(with_flask)
+    # Without a clean stop: where SIGINT is ignored, as in a shell's background, the server would not hear it.
+    settings = f"--override-ini=pythonpath={ROOT}", "-o", "live_server_scope=function", "--no-live-server-clean-stop"
 
-    report = run_pytest(tmp_path, "test_example.py", f"--override-ini=pythonpath={ROOT}")
+    report = run_pytest(tmp_path, "-rp", *settings)
 
     assert report.returncode == 0, report.stdout
-    assert int(re.search(r"(\d+) passed", report.stdout)[1]) > 50
+    assert len(re.findall(r"^PASSED test_contract.py::", report.stdout, re.MULTILINE)) > 50
+    assert re.findall(r"^PASSED test_with_flask.py::(\w+)$", report.stdout, re.MULTILINE) == [
+        "test_a_retry_is_replayed_and_another_body_is_refused",
+        "test_the_same_over_http",
+    ]
 
 
 ADDING = """

@@ -162,7 +162,7 @@ def test_show_says_that_a_lease_has_passed(shop, let_pass):
     shop.answer = answer
     shop.send()
 
-    assert any(line.endswith("(passed; the next attempt takes over)") for line in seen)
+    assert any(line.endswith("(expired; the next attempt takes over)") for line in seen)
 
 
 def test_list_shows_records_newest_first(shop, let_pass):

@@ -1,7 +1,7 @@
 """What stands above `@idempotent` has its say before a claim or a replay, even if it forgot `functools.wraps`."""
 
-from functools import partial, wraps
-from itertools import count
+from functools import partial, update_wrapper, wraps
+from itertools import count, product
 
 import pytest
 from flask import Blueprint, Flask, abort, make_response, request
@@ -243,6 +243,28 @@ class OfAMixin(Checking, Single):
     """With a check in a class before its own."""
 
 
+class OfAnotherMethod(View):
+    """With a check around a method that it passes everything on to."""
+
+    def dispatch_request(self, *args, **kwargs):
+        check()
+        return self.create(*args, **kwargs)
+
+    def create(self):
+        return "made", 201
+
+
+class OfAMethodByName(View):
+    """With a check around the method that is named like the request's."""
+
+    def dispatch_request(self, **kwargs):
+        check()
+        return getattr(self, request.method.lower())(**kwargs)
+
+    def post(self):
+        return "made", 201
+
+
 class OfAClassWithoutWraps(MethodView):
     """With decorators for all its methods that forgot `functools.wraps`."""
 
@@ -282,6 +304,46 @@ def made_in_a_module():
     return "made", 201
 
 
+def given_the_view(view, *args, **kwargs):
+    check()
+    return view(*args, **kwargs)
+
+
+def replaced_in_its_class(class_):
+    inner = class_.post
+
+    def checked(*args, **kwargs):
+        check()
+        return inner(*args, **kwargs)
+
+    setattr(class_, "post", checked)  # noqa: B010 # the shape that is tested
+    return class_
+
+
+@replaced_in_its_class
+class OfAClassDecorator(MethodView):
+    """With a method that a decorator of the class has replaced."""
+
+    def post(self):
+        return "made", 201
+
+
+def registered_by_its_decorator(view):
+    """Give what a decorator registers that makes its own route, and gives the view back as it was."""
+    app = Flask("other")
+
+    def secured(function):
+        @app.post("/")
+        def checked(*args, **kwargs):
+            check()
+            return function(*args, **kwargs)
+
+        return function
+
+    secured(view)
+    return app.view_functions["checked"]
+
+
 def make():
     return "made", 201
 
@@ -302,6 +364,13 @@ BARE = {
     "a function of a module, without arguments": made_in_a_module,
     "a coroutine": of_a_coroutine(make),
     "an object": Object(make),
+    "a class's method, by a decorator of the class": OfAClassDecorator.as_view("bare"),
+    "a function, by a decorator that makes the route": registered_by_its_decorator(make),
+    "a function that is given the view": partial(given_the_view, make),
+    "a function that is given the view by name": partial(given_the_view, view=make),
+    "a function that is given the view and says so": update_wrapper(partial(lambda view: view(), make), make),
+    "another method": OfAnotherMethod.as_view("bare"),
+    "a method by its name": OfAMethodByName.as_view("bare"),
     "some of a function's arguments": partial(with_wraps(lambda kind: (kind, 201)), "made"),
     "a class, without wraps": OfAClassWithoutWraps.as_view("bare"),
     "a method, without wraps": OfAMethodWithoutWraps.as_view("bare"),
@@ -321,10 +390,92 @@ def test_a_view_behind_decorators_of_its_own_is_warned_about_once_by_name(shop, 
     assert before == []
     [message] = caplog.messages
     assert message == (
-        "POST /bare (bare) has decorators or its own dispatch_request, but not @idempotent: a request with a key is"
-        " claimed, and a replay is sent, before they run. Put @idempotent below whatever checks access, or @exempt on"
-        " the view."
+        "The view 'bare' (POST) has decorators or its own dispatch_request, but not @idempotent: a request with a key"
+        " is claimed, and a replay is sent, before they run. Put @idempotent below whatever checks access, or @exempt"
+        " on the view."
     )
+
+
+class OfManyMethods(MethodView):
+    """With decorators for all its methods, one of which is protected in its own way."""
+
+    decorators = (with_wraps,)
+
+    def post(self, **_):
+        return "made", 201
+
+    def patch(self, **_):
+        return "changed"
+
+    def put(self, **_):
+        return "replaced"
+
+
+def test_a_class_based_view_is_named_once_for_all_its_methods_rules_and_endpoints(shop, caplog):
+    view, other = OfManyMethods.as_view("many"), OfManyMethods.as_view("other")
+    shop.app.add_url_rule("/many", view_func=view)
+    shop.app.add_url_rule("/many/<int:number>", view_func=view)
+    shop.app.add_url_rule("/other", view_func=other)
+
+    for number, (method, path) in enumerate(product(["POST", "PATCH"], ["/many", "/many/7", "/other"])):
+        shop.send(path, f"k-{number}", method=method)
+
+    [message] = caplog.messages
+    assert message.startswith("The view 'many' (PATCH, POST) has decorators")
+
+
+def test_a_method_that_is_decorated_is_not_named_beside_one_that_is_not(shop, caplog):
+    class Orders(MethodView):
+        @with_wraps
+        def post(self):
+            return "made", 201
+
+        @with_wraps
+        @idempotent
+        def patch(self):
+            return "changed"
+
+    shop.app.add_url_rule("/bare", view_func=Orders.as_view("bare"))
+
+    shop.send("/bare", headers=ALICE)
+
+    [message] = caplog.messages
+    assert message.startswith("The view 'bare' (POST) has decorators")
+
+
+@pytest.mark.parametrize(
+    "above", [lambda view: partial(given_the_view, view), lambda view: partial(given_the_view, view=view)]
+)
+def test_a_replay_is_authorised_by_a_function_that_was_given_the_view(shop, above):
+    shop.app.add_url_rule("/above", "above", above(idempotent(shop.run)), methods=["POST"])
+    first, second = shop.send("/above", headers=ALICE), shop.send("/above", headers=ALICE)
+
+    stranger = shop.send("/above")
+
+    assert (first.status_code, second.headers.get(REPLAYED), shop.n) == (201, "true", 1)
+    assert (stranger.status_code, REPLAYED in stranger.headers) == (401, False)
+
+
+def test_a_view_without_source_that_passes_everything_on_is_warned_about(shop, caplog):
+    names = {"app": shop.app}
+    source = """
+def create_app(place_order):
+    @app.post("/bare")
+    def create_order(**arguments):
+        return place_order(**arguments)
+
+class Orders(View):
+    def dispatch_request(self, **arguments):
+        return self.create(**arguments)
+"""
+    exec(source, names | {"View": View, "__name__": __name__}, unsourced := {})
+    unsourced["create_app"](make)
+
+    shop.send("/bare")
+
+    [message] = caplog.messages
+    assert message.startswith("The view 'create_order' (POST) has decorators")
+    assert not has_decorators(unsourced["Orders"].as_view("orders"), "POST")
 
 
 @bare
@@ -372,6 +523,56 @@ def with_a_function_that_it_was_given(shop, place_order=make):
         return shop.run()
 
     return create_order
+
+
+def that_passes_everything_on(shop, place_order=make):
+    """Register a view as `create_app` does, with a service that it was given."""
+
+    @shop.app.post("/unused")
+    def create_order(**arguments):
+        return place_order(**arguments)
+
+    return shop.app.view_functions.pop("create_order")
+
+
+def that_passes_everything_on_below_its_rule(shop, place_order=make):
+    def create_order(**arguments):
+        return place_order(**arguments)
+
+    shop.app.add_url_rule("/unused", view_func=create_order, methods=["POST"])
+    return shop.app.view_functions.pop("create_order")
+
+
+def that_passes_everything_on_in_a_lambda(shop, place_order=make):
+    shop.app.add_url_rule("/unused", "unused", lambda **arguments: place_order(**arguments), methods=["POST"])
+    return shop.app.view_functions.pop("unused")
+
+
+def a_class_that_passes_everything_on(shop, place_order=make):
+    class Orders(MethodView):
+        def post(self, **arguments):
+            return place_order(**arguments)
+
+    return Orders.as_view("orders")
+
+
+def part_of_a_function_with_a_service(shop, place_order=make):
+    def create_order(place_order, kind=None):
+        return place_order()
+
+    return partial(create_order, place_order)
+
+
+def a_class_that_renders(shop):
+    class Orders(View):
+        def dispatch_request(self, **arguments):
+            order = dict(**arguments)
+            return self.render(order)
+
+        def render(self, order):
+            return order, 201
+
+    return Orders.as_view("orders")
 
 
 def made_under_a_name(shop):
@@ -446,6 +647,12 @@ PLAIN = [
     part_of_a_function,
     with_a_function_beside_it,
     with_a_function_that_it_was_given,
+    that_passes_everything_on,
+    that_passes_everything_on_below_its_rule,
+    that_passes_everything_on_in_a_lambda,
+    a_class_that_passes_everything_on,
+    part_of_a_function_with_a_service,
+    a_class_that_renders,
     made_under_a_name,
     a_coroutine,
     a_class,

@@ -63,3 +63,41 @@ def test_each_refusal_is_described_with_its_status_and_headers(published, name, 
     ]["allOf"]
     assert "Link" in response["headers"]
     assert ("Retry-After" in response["headers"]) is refusal.retryable
+
+
+@pytest.fixture
+def published_by_stripes():
+    app = Flask(__name__)
+    app.config["IDEMPOTENCY_DIALECT"] = "stripe"
+    idempotency = Idempotency(app, scope=scopes.everyone, store=open_store("memory://"))
+    with app.app_context():
+        return idempotency.describe()
+
+
+def test_stripes_dialect_publishes_its_own_rules(published_by_stripes):
+    assert published_by_stripes["dialect"] == "stripe"
+    assert published_by_stripes["key_syntax"] == "opaque"
+    assert published_by_stripes["kept"] == {"from": 200, "to": 599, "except": [401, 403, 408, 409, 425, 429]}
+    assert json.loads(json.dumps(published_by_stripes)) == published_by_stripes
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "names"),
+    [
+        ("IdempotencyBadKey", 400, {"type": "invalid_request_error", "code": "idempotency_key_invalid"}),
+        ("IdempotencyInFlight", 409, {"type": "invalid_request_error", "code": "idempotency_key_in_use"}),
+        ("IdempotencyBodyNotKept", 410, {"type": "invalid_request_error", "code": "idempotency_body_not_kept"}),
+        ("IdempotencyKeyReused", 400, {"type": "idempotency_error"}),
+        ("IdempotencyUnavailable", 503, {"type": "api_error", "code": "idempotency_store_unavailable"}),
+    ],
+)
+def test_stripes_dialect_describes_its_own_envelope(published_by_stripes, name, status, names):
+    components = published_by_stripes["openapi"]
+
+    response = components["responses"][name]
+    reference, error = response["content"]["application/json"]["schema"]["allOf"]
+    assert reference == {"$ref": "#/components/schemas/IdempotencyError"}
+    assert list(components["schemas"]) == ["IdempotencyError"]
+    assert error == {"properties": {"error": {"properties": {key: {"const": each} for key, each in names.items()}}}}
+    assert response["description"].startswith(f"{status}: ")
+    assert response["headers"]["Stripe-Should-Retry"]["schema"]["const"] in ("true", "false")

@@ -103,7 +103,7 @@ def test_a_store_argument_that_is_none_is_refused(store):
     ids=["store and setting", "store and db", "db and setting"],
 )
 def test_two_places_for_the_records_are_refused(arguments):
-    assert refusal(scope=scopes.everyone, **arguments).startswith("The records need exactly one place")
+    assert refusal(scope=scopes.everyone, **arguments).startswith("The records are kept in one place only")
 
 
 @pytest.mark.parametrize(

@@ -95,7 +95,9 @@ def test_a_view_whose_decorator_stands_above_its_route_does_not_run_unprotected(
     place(app, runs)
     gc.collect()  # what the decorator made is nobody's
 
-    with pytest.raises(ConfigError, match=r"@idempotent stands above the route of '(shop\.)?create_order'.* move "):
+    with pytest.raises(
+        ConfigError, match=r"@idempotent is above the route decorator of '(shop\.)?create_order'.* move "
+    ):
         app.test_client().post("/orders", headers={} if key is None else {"Idempotency-Key": key})
 
     assert runs == []
@@ -109,7 +111,7 @@ def test_the_mistake_is_in_the_log_at_the_first_request_to_any_view(caplog):
 
     assert [answer.status_code for answer in answers] == [200, 200]
     assert len(errors_of(caplog)) == 1
-    assert "stands above the route of 'create_order'" in errors_of(caplog)[0]
+    assert "is above the route decorator of 'create_order'" in errors_of(caplog)[0]
 
 
 @pytest.mark.parametrize("method", ["PUT", "DELETE"])
@@ -237,7 +239,7 @@ def test_a_method_of_a_view_that_needs_no_key_though_others_do_is_named_once(pla
 
     assert [answer.status_code for answer in answers] == [200, 200]  # as the contract of the wire has it
     [warning] = errors_of(caplog)
-    assert warning.startswith("PUT of 'replace' runs without a key, though its @idempotent requires one: ")
+    assert warning.startswith("PUT requests to 'replace' run without a key, although its @idempotent requires one: ")
     assert warning in app.test_cli_runner().invoke(args=["idempotency", "routes"]).output
 
 
@@ -258,8 +260,8 @@ def test_the_sentence_says_how_to_cover_a_method_and_how_to_leave_it_out(caplog)
 
     assert errors_of(caplog) == [
         (
-            "PUT of 'replace' runs without a key, though its @idempotent requires one: add"
-            ' methods={"POST", "PUT"} to the decorator, or methods={"POST"} if PUT needs no key.'
+            "PUT requests to 'replace' run without a key, although its @idempotent requires one: add"
+            ' methods={"POST", "PUT"} to the decorator, or methods={"POST"} if they need no key.'
         )
     ]
 
@@ -367,7 +369,7 @@ def test_an_app_says_it_with_a_500_and_the_sentence_in_its_log(caplog):
     answer = app.test_client().post("/orders")
 
     assert answer.status_code == 500
-    assert "stands above the route" in caplog.text
+    assert "is above the route decorator" in caplog.text
 
 
 def test_routes_shows_it_without_a_request():
@@ -378,7 +380,7 @@ def test_routes_shows_it_without_a_request():
 
     assert result.exit_code == 0
     assert [line.split()[3] for line in result.output.splitlines() if line.startswith("create_order")] == ["refused:"]
-    assert "@idempotent stands above the route of 'create_order'" in result.output
+    assert "@idempotent is above the route decorator of 'create_order'" in result.output
 
 
 # -- apps that are all right -------------------------------------------------------------------------------------------
@@ -468,7 +470,7 @@ def test_a_route_below_its_decorator_is_found_through_one_without_wraps():
     def create_order():
         runs.append(1)
 
-    with pytest.raises(ConfigError, match="@idempotent stands above the route of 'create_order'"):
+    with pytest.raises(ConfigError, match="@idempotent is above the route decorator of 'create_order'"):
         app.test_client().post("/orders")
 
     assert runs == []
@@ -502,7 +504,7 @@ def test_the_advice_names_every_method_so_that_following_it_leaves_none_out(capl
     app.test_client().put("/orders/1")
 
     [warning] = errors_of(caplog)
-    assert warning.startswith("DELETE and PUT of 'order' run without a key")
+    assert warning.startswith("DELETE and PUT requests to 'order' run without a key")
     assert 'add methods={"DELETE", "POST", "PUT"} to the decorator' in warning
 
 

@@ -82,7 +82,10 @@ def test_a_store_that_cannot_be_reached_at_start_is_one_sentence_and_no_error(ca
     Idempotency(app, store=Down(), scope=scopes.everyone)
 
     assert ours(caplog) == [
-        (logging.ERROR, "The store cannot be reached at start; protected requests get 503 until it can.")
+        (
+            logging.ERROR,
+            "The store cannot be reached, so protected requests get 503: check its URL, and its server.",
+        )
     ]
 
 

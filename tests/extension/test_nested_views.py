@@ -7,8 +7,8 @@ from flask_idempotency import exempt, idempotent
 from flask_idempotency.errors import ConfigError, IdempotencyError, KeyReused
 from tests.apps.shop import REPLAYED
 
-OTHER_OPTIONS = r"^One request has one claim, but '/outer' called a protected view that has other options: "
-HIDDEN = r"^One request has one claim, but '/outer' called a view that has @idempotent after its request was claimed"
+OTHER_OPTIONS = r"^'/outer' called a protected view that has other options, but a request can hold only one claim: "
+HIDDEN = r"^'/outer' called a view with @idempotent after its request had been claimed without it"
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ def test_an_error_handler_that_calls_a_protected_view_for_a_refusal_is_an_error(
     shop.send("/outer", json={"tea": 1})
 
     with pytest.raises(
-        IdempotencyError, match=r"^One request has one claim, but a protected view was called inside another: "
+        IdempotencyError, match=r"^A protected view called another one, but a request can hold only one claim: "
     ):
         shop.send("/outer", json={"tea": 2})
 

@@ -16,22 +16,24 @@ MALFORMED = [
     ("guard", ["", "none", "Lease", 1]),
     ("retention", [0, -1, "1 day", True, nan, timedelta(0), timedelta(days=40000)]),
     ("lease", [0, 0.5, "30", True, timedelta(days=2)]),
-    ("in_flight", ["accepted", "", "Wait", 1]),
+    ("in_flight", ["", "Wait", 1]),
     ("scope", ["alice", 1, {}, lambda request: "alice"]),
     ("fingerprint", ["sha256", 1, {}]),
     ("keep", ["2xx", b"2xx", 200, True, [200, "201"], [99], [600], [True], [None], object()]),
     ("methods", ["POST", ["GET"], [1], 1, [""], ["HEAD", "POST"]]),
+    ("dialect", ["", "Stripe", "rfc", b"stripe", 1, True, ["stripe"]]),
 ]
 ACCEPTED = [
     ("required", [True, False, None]),
     ("guard", ["transaction", "lease", None]),
     ("retention", [1, 60.5, timedelta(hours=72), None]),
     ("lease", [1, timedelta(minutes=1), None]),
-    ("in_flight", ["conflict", "wait", None]),
+    ("in_flight", ["conflict", "wait", "accepted", None]),
     ("scope", [lambda: "alice", lambda name="x": name, None]),
     ("fingerprint", [lambda request: b"", None]),
     ("keep", [[200], {201}, range(200, 300), (), lambda response: True, None]),
     ("methods", [["PUT"], {"delete"}, None]),
+    ("dialect", ["ietf", "stripe", None]),
 ]
 
 
@@ -68,8 +70,8 @@ def test_a_sensible_option_is_accepted(name, value):
         (
             "ttl",
             (
-                "the options are required, guard, retention, lease, in_flight, scope, fingerprint, keep, methods,"
-                " resumable."
+                "the options are required, guard, retention, lease, in_flight, scope, key, fingerprint, keep, methods,"
+                " resumable, dialect."
             ),
         ),
     ],
@@ -85,11 +87,6 @@ def test_an_unknown_option_is_refused_with_a_guess(name, words):
 def test_only_a_function_can_be_decorated(thing):
     with pytest.raises(ConfigError, match=r"^@idempotent decorates functions: .*\.$"):
         idempotent(thing)
-
-
-def test_what_is_not_built_yet_is_refused_as_such():
-    with pytest.raises(ConfigError, match=r"^in_flight='accepted' is not available yet; leave it out\.$"):
-        idempotent(in_flight="accepted")
 
 
 def test_the_decorator_keeps_name_and_docstring():

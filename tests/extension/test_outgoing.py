@@ -5,7 +5,7 @@ import logging
 import socket
 import threading
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from uuid import uuid4
 
@@ -16,6 +16,8 @@ from flask_sqlalchemy import SQLAlchemy
 
 from flask_idempotency import Idempotency, idempotent, scopes
 from flask_idempotency.guards import outgoing
+
+QUEUES = ["rq", "dramatiq", "huey"]
 
 
 class Gateway(BaseHTTPRequestHandler):
@@ -56,6 +58,7 @@ def shop(tmp_path, gateway, request):
         "requests": lambda: requests.get(f"http://{host}:{port}/", timeout=5).close(),
         "kept-alive": lambda: (kept_alive.request("GET", "/"), kept_alive.getresponse().read()),
         "socket": lambda: socket.create_connection(gateway).close(),
+        **{queue: connecting_from(queue, gateway) for queue in QUEUES},
     }
 
     def view(way):
@@ -68,6 +71,13 @@ def shop(tmp_path, gateway, request):
     kept_alive.close()
     with app.app_context():
         db.engine.dispose()
+
+
+def connecting_from(package: str, address: tuple[str, int]) -> Callable[[], None]:
+    """A function of a module of this package that connects to a broker."""
+    module = {"__name__": f"{package}.queue", "connect": lambda: socket.create_connection(address).close()}
+    exec("def enqueue(): connect()", module)
+    return module["enqueue"]
 
 
 def warnings_of(app, path, caplog, **headers):
@@ -87,6 +97,17 @@ def test_a_view_that_calls_out_is_named_once(shop, way, caplog):
     assert first[0].startswith("The view joined-")
     assert first[0].endswith('Give the view guard="lease".')
     assert again == []
+
+
+@pytest.mark.parametrize("queue", QUEUES)
+@pytest.mark.parametrize("shop", [True], indirect=True)
+def test_a_view_that_enqueues_a_task_is_named_once_and_told_where_to_do_it(shop, queue, caplog):
+    for key in ("1", "2"):
+        shop.test_client().post(f"/{queue}", headers={"Idempotency-Key": key})
+
+    [told] = [message for message in caplog.messages if "The view joined-" in message]
+    assert "enqueues a task while its transaction is open" in told
+    assert told.endswith("Enqueue it with after_commit(lambda: task.delay(...)).")
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,7 @@ def test_a_scope_function_that_fails_above_the_authentication_is_told_to_change_
     shop.app.testing = True
     add(shop, idempotent(required=True)(sign_in_required(lambda: shop.run())))
 
-    with pytest.raises(IdempotencyError, match=r"It is called where @idempotent stands: .* put @idempotent below that"):
+    with pytest.raises(IdempotencyError, match=r"It is called where @idempotent is: .* put @idempotent below that"):
         shop.send("/view", headers=SIGNED_IN)
 
 

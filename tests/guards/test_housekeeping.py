@@ -170,7 +170,7 @@ def test_an_answer_whose_request_was_run_again_meanwhile_is_given_up_and_told_of
 
     keeper.finish_later(claim(), ANSWER, RETENTION)
 
-    eventually(lambda: "claim_lost: 0000-0000-0000 was run again" in caplog.text, what="a word about it")
+    eventually(lambda: "claim_lost: another attempt at 0000-0000-0000 ran" in caplog.text, what="a word about it")
     keeper.watch(claim(1), LEASE)
     eventually(lambda: store.renewed, what="other work")
     assert len(store.completed) == 1

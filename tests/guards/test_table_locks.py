@@ -12,8 +12,7 @@ import pytest
 
 from flask_idempotency.core.checkpoint import Checkpoint, Kind
 from flask_idempotency.errors import OutcomeUnknown, RequestRefused, StoreUnavailable
-from flask_idempotency.stores import TABLES, open_store
-from flask_idempotency.stores import postgres as postgres_module
+from flask_idempotency.stores import TABLES, open_store, postgres_server
 from flask_idempotency.stores.pipeline import ANSWER_TIMEOUT
 from flask_idempotency.stores.postgres import PostgresStore
 from flask_idempotency.testing import LEASE, RETENTION, make_asked
@@ -210,8 +209,8 @@ def test_a_phase_that_meets_a_locked_table_is_rolled_back_in_time(
 def test_making_the_tables_waits_as_long_as_it_takes(
     url: str, books: Books, locking: Any, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(postgres_module, "LOCK_TIMEOUT", timedelta(milliseconds=20))
-    monkeypatch.setattr(postgres_module, "STATEMENT_TIMEOUT", timedelta(milliseconds=40))
+    monkeypatch.setattr(postgres_server, "LOCK_TIMEOUT", timedelta(milliseconds=20))
+    monkeypatch.setattr(postgres_server, "STATEMENT_TIMEOUT", timedelta(milliseconds=40))
     books.ask("DROP INDEX idempotency_record_running")
     waits = WAITING + " AND state_change < clock_timestamp() - interval '200 ms'"
     with contextlib.closing(open_store(url)) as store, contextlib.ExitStack() as ends:

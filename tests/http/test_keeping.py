@@ -206,7 +206,7 @@ def test_a_function_that_fails_leaves_it_to_the_default(make_shop, caplog, statu
     shop.answer = lambda: ("", status)
 
     assert is_replayed(shop) == kept
-    assert "keep= failed" in caplog.text
+    assert "a keep= function failed" in caplog.text
 
 
 def test_the_function_sees_what_the_view_made_before_other_hooks(make_shop):

@@ -24,7 +24,7 @@ from flask_idempotency.guards.lease import LeaseAttempt
 from flask_idempotency.http import exchange
 from flask_idempotency.policy import Options, Policy
 from flask_idempotency.state import State, current_state
-from flask_idempotency.stores import sql, sqlite
+from flask_idempotency.stores import sql, sqlite, tables
 from flask_idempotency.stores.postgres import PostgresStore
 from flask_idempotency.stores.sql import SqlStore
 from tests.mutants.planting import Bed, NothingThere, marked
@@ -170,7 +170,7 @@ def no_unique_id(bed: Bed) -> None:
     def refuse(url: object, _: bool = False) -> NoReturn:
         raise NothingThere("SQLite has one writer at a time, and a look and a write are one step: use PostgreSQL.")
 
-    prepare = bed.replace(sql.SqlStore, "prepare", prepare_without_key)
+    prepare = bed.replace(tables.SqlTables, "prepare", prepare_without_key)
     bed.replace(sqlite, "open_url", refuse)
     bed.replace(PostgresStore, "reads_first", True)
     for verb in ("claim", "claim_and_mark"):
@@ -187,8 +187,8 @@ def no_unique_id(bed: Bed) -> None:
 def five_hundreds_stored(bed: Bed) -> None:
     """Whoever takes a well-known payment API at its word: every answer is saved and repeated, a 500 too."""
 
-    def keep_failures_too(policy: Policy, response: Response) -> bool:
-        return response.status_code >= 500 or is_kept(policy, response)
+    def keep_failures_too(policy: Policy, response: Response, **whose: bool) -> bool:
+        return response.status_code >= 500 or is_kept(policy, response, **whose)
 
     def complete_in_doubt(held: LeaseAttempt, answer: Answer, late: Callable[[], None]) -> None:
         held.journal.note_void()

@@ -42,10 +42,16 @@ def process_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
+@pytest.fixture(scope="session")
+def _gateway_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    with Gateway(tmp_path_factory.mktemp("gateway")) as gateway:
+        yield gateway
+
+
 @pytest.fixture
-def gateway(tmp_path: Path) -> Iterator[Gateway]:
-    """A gateway of the test's own; where a whole module shares one: `with Gateway(folder) as gateway`."""
-    with Gateway(tmp_path / "gateway") as gateway:
+def gateway(_gateway_process: Gateway, tmp_path: Path) -> Iterator[Gateway]:
+    """A gateway of the test's own, in a process that tests share; to kill one: `with Gateway(folder) as gateway`."""
+    with _gateway_process.anew(tmp_path / "gateway") as gateway:
         yield gateway
 
 

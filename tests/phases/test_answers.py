@@ -180,7 +180,7 @@ def test_a_step_that_commits_by_hand_is_told_not_to_after_an_effect_too(desk, fo
     told, again = desk.send(), desk.send()
 
     assert told.status_code == 500
-    assert "A step must not end its transaction by the driver's own means" in caplog.text
+    assert "A step must not commit or roll back directly on the driver's connection" in caplog.text
     assert "claim_lost" not in caplog.text
     assert code_of(again) == (409, "quarantined")  # at once: its lease was ended
     assert desk.tables.progress() == ["charge done 1"]

@@ -12,7 +12,7 @@ from tests.phases.foreign import Foreign, code_of
 
 REPLAYED = "Idempotent-Replayed"
 LEASE = timedelta(seconds=60)
-REASON = "mail was sent, and nobody knows whether it arrived"
+REASON = "mail was sent, and it is not known whether it happened"
 
 
 # -- a letter, by the gateway's post ---------------------------------------------------------------------------------

@@ -134,7 +134,7 @@ def test_a_view_that_goes_on_behind_a_step_that_failed_is_told_to_decide_by_its_
     answer = desk.send()
 
     assert answer.status_code == 500
-    assert "phase 'reserve' has failed, and after a crash nobody could resume what is done behind it" in caplog.text
+    assert "phase 'reserve' failed, and a step after it could not be resumed after a crash" in caplog.text
     assert desk.notes == []
 
 

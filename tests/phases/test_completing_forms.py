@@ -167,7 +167,7 @@ def test_a_form_with_a_file_that_a_hook_closed_is_refused_and_nothing_is_stored(
     answer = desk.send_form(FORMS["only a file"])
 
     assert (answer.status_code, desk.found, desk.is_recorded()) == (400, [], False)
-    assert "did not arrive whole, or was used up" in answer.text
+    assert "did not arrive whole, or a hook had consumed it" in answer.text
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_a_type_that_only_the_app_can_parse_is_refused_rather_than_stored_withou
     answer = desk.send_form({"data": b"raw", "content_type": "text/own"})
 
     assert (answer.status_code, desk.found, desk.is_recorded()) == (400, [], False)
-    assert "a body of its type cannot be made again" in answer.text
+    assert "a body of this type cannot be restored" in answer.text
 
 
 @pytest.mark.parametrize("hook", [None, lambda: request.get_data()], ids=["no hook", "a hook"])

@@ -117,7 +117,10 @@ def test_an_effect_that_became_a_phase_of_the_same_name_is_not_taken_for_it(vers
     answer = order(other)
 
     assert refusal(answer) == UNKNOWN
-    assert any("phase 'charge' came where effect 'charge' was recorded" in each for each in caplog.messages)
+    assert any(
+        "phase 'charge' was called where an earlier attempt recorded effect 'charge'" in each
+        for each in caplog.messages
+    )
     assert versions.taken() == ["order_placed"]
 
 

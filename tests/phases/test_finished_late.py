@@ -177,7 +177,7 @@ def test_of_a_run_that_was_overtaken_before_its_answer_was_stored_nothing_is_don
     second = desk.send()
 
     away.is_back = True
-    eventually(lambda: "was run again before its answer could be stored" in caplog.text, what="the end of the first")
+    eventually(lambda: "before this one's answer could be stored" in caplog.text, what="the end of the first")
     desk.app.extensions["idempotency"].housekeeper.stop()
 
     assert second.status_code == 201

@@ -542,10 +542,30 @@ def test_it_does_not_outlive_a_test_run_that_is_killed(tmp_path):
         eventually(lambda: is_gone(pid), what="the end of the gateway")
 
 
-def test_what_was_written_outlives_a_killed_gateway(gateway):
-    charge(gateway)
+def test_what_was_written_outlives_a_killed_gateway(tmp_path):
+    with Gateway(tmp_path) as gateway:
+        charge(gateway)
 
-    os.kill(gateway.pid, signal.SIGKILL)
-    eventually(lambda: is_gone(gateway.pid), what="the end of the gateway")
+        os.kill(gateway.pid, signal.SIGKILL)
+        eventually(lambda: is_gone(gateway.pid), what="the end of the gateway")
 
-    assert len(gateway.charges()) == 1
+        assert len(gateway.charges()) == 1
+
+
+def test_a_new_one_in_the_same_process_knows_nothing_and_is_not_reached_by_who_is_late(tmp_path, in_background):
+    with Gateway(tmp_path / "process") as process:
+        with process.anew(tmp_path / "first") as gateway:
+            charge(gateway)
+            gateway.mode("hold_before")
+            held = in_background(ask, f"{gateway.url}/charges", "POST", body=json.dumps(CART).encode())
+            gateway.wait_for_held()
+            url = gateway.url
+
+        with process.anew(tmp_path / "second") as gateway:
+            assert held.result(5).status == 201
+            with pytest.raises(ConnectionRefusedError):
+                ask(f"{url}/charges?key={KEY}")
+            assert look_up(gateway, f"key={KEY}").status == 404
+            assert charge(gateway).status == 201
+            assert len(gateway.charges()) == 1
+            assert len(gateway.requests()) == 1

@@ -1,7 +1,10 @@
 """Under the lease guard too, a success with changes that were written and not committed is a 500."""
 
+from contextlib import suppress
+
+import psycopg
 import pytest
-from sqlalchemy import insert, text
+from sqlalchemy import event, insert, text
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
@@ -24,8 +27,8 @@ from tests.transaction.test_selects_that_write import calls_a_function, inserts_
 
 RETURNING = text("INSERT INTO orders (note) VALUES ('left') RETURNING id")
 LEFT = (
-    "/ answered 201 with changes that were written and not committed, and would be lost: commit them in the view or in"
-    " an after_request hook, for teardown is too late, or roll them back."
+    "/ answered 201 with changes that were written but not committed, and would be lost: commit them in the view or in"
+    " an after_request hook (teardown is too late), or roll them back."
 )
 
 
@@ -170,7 +173,7 @@ def test_a_success_that_left_something_behind_a_commit_is_left_to_a_person(desk)
     answers = [desk.send() for _ in range(3)]
 
     assert [code_of(answer) for answer in answers] == [(409, "quarantined")] * 3
-    assert desk.tables.record().reason.startswith("/ answered 201 with changes that were written and not committed")
+    assert desk.tables.record().reason.startswith("/ answered 201 with changes that were written but not committed")
     assert desk.notes == ["committed"]
 
 
@@ -291,29 +294,132 @@ def test_what_a_select_has_written_and_nobody_commits_is_no_success(make_postgre
     assert ([answer.status_code for answer in answers], desk.notes) == ([500, 500], [])
 
 
-@pytest.mark.parametrize("has_phases", [False, True], ids=["without phases", "with phases"])
-def test_a_late_commit_that_fails_is_no_success_though_the_hook_makes_light_of_it(make_desk, has_phases, caplog):
-    desk = make_desk()
+# -- a hook that makes light of its commit's error ---------------------------------------------------------------------
 
-    @desk.app.after_request
-    def commit_late(response):
-        try:
-            desk.db.session.commit()
-        except IntegrityError:
-            desk.db.session.rollback()
-        return response
 
-    def view():
-        if has_phases:
-            phase("placed", lambda: None)
-        by_flush(desk)
-        desk.db.session.add(desk.db.Order(id=1))
-        desk.db.session.add(desk.db.Order(id=1))
-        return "answered", 201
+def leaves_a_duplicate(desk):
+    by_flush(desk)
+    desk.db.session.add_all([desk.db.Order(id=1), desk.db.Order(id=1)])
 
-    desk.serve(view)
+
+def leaves_a_duplicate_in_memory(desk):
+    desk.db.session.add_all([desk.db.Order(id=1), desk.db.Order(id=1)])
+
+
+def rolls_back_at_once(desk):
+    try:
+        desk.db.session.commit()
+    except IntegrityError:
+        desk.db.session.rollback()
+
+
+def rolls_back_later(desk):
+    never_rolls_back(desk)
+    desk.db.session.rollback()
+
+
+def never_rolls_back(desk):
+    with suppress(IntegrityError):
+        desk.db.session.commit()
+
+
+def closes_the_session(desk):
+    never_rolls_back(desk)
+    desk.db.session.remove()
+
+
+def rolls_back_a_commit_in_text_later(desk):
+    with suppress(IntegrityError):
+        desk.db.session.execute(text("COMMIT"))
+    desk.db.session.rollback()
+
+
+def rolls_back_a_commit_of_the_pooled_connection_later(desk):
+    with suppress(psycopg.IntegrityError):
+        desk.db.session.connection().connection.commit()
+    desk.db.session.rollback()
+
+
+SWALLOWS = [rolls_back_at_once, rolls_back_later, never_rolls_back, closes_the_session]
+OF_A_CONNECTION = [rolls_back_a_commit_in_text_later, rolls_back_a_commit_of_the_pooled_connection_later]
+
+
+def sees_a_500(desk, leave, swallow, has_phases, log):
+    desk.app.after_request(lambda response: (swallow(desk), response)[1])
+    desk.serve(lambda: (has_phases and phase("placed", lambda: None), leave(desk), ("answered", 201))[2])
 
     answers = [desk.send() for _ in range(2)]
 
-    assert ([answer.status_code for answer in answers], desk.notes) == ([500, 500], [])
-    assert "an error after the view rolled them back" in caplog.text
+    is_told = "an error after the view rolled them back" in log.text
+    return is_told and ([answer.status_code for answer in answers], desk.notes) == ([500, 500], [])
+
+
+phases = pytest.mark.parametrize("has_phases", [False, True], ids=["without phases", "with phases"])
+
+
+@phases
+@pytest.mark.parametrize("leave", [leaves_a_duplicate, leaves_a_duplicate_in_memory], ids=lambda each: each.__name__)
+@pytest.mark.parametrize("swallow", SWALLOWS, ids=lambda each: each.__name__)
+def test_a_late_commit_that_fails_is_no_success_though_the_hook_makes_light_of_it(
+    make_desk, leave, swallow, has_phases, caplog
+):
+    assert sees_a_500(make_desk(), leave, swallow, has_phases, caplog)
+
+
+@phases
+@pytest.mark.parametrize("swallow", [*SWALLOWS, *OF_A_CONNECTION], ids=lambda each: each.__name__)
+def test_a_late_commit_that_the_database_refuses_is_no_success_either(make_postgres_desk, swallow, has_phases, caplog):
+    desk = make_postgres_desk()
+    desk.sql("CREATE TABLE receipts (order_id integer REFERENCES orders (id) DEFERRABLE INITIALLY DEFERRED)")
+
+    def leave(desk):
+        by_flush(desk)
+        desk.db.session.execute(text("INSERT INTO receipts VALUES (77)"))
+
+    assert sees_a_500(desk, leave, swallow, has_phases, caplog)
+
+
+def commits_in_text(desk):
+    desk.db.session.execute(text("COMMIT"))
+
+
+def commits_at_the_second_try(desk):
+    def refuse(*_):
+        raise Trouble
+
+    event.listen(desk.db.session(), "before_commit", refuse, once=True)
+    with suppress(Trouble):
+        desk.db.session.commit()
+    desk.db.session.commit()
+
+
+def commits_and_fails_with_something_else(desk):
+    desk.db.session.commit()
+    leaves_a_duplicate_in_memory(desk)
+    rolls_back_later(desk)
+
+
+@pytest.mark.parametrize(
+    "commit_late",
+    [commits_in_text, commits_at_the_second_try, commits_and_fails_with_something_else],
+    ids=lambda each: each.__name__,
+)
+def test_a_late_commit_that_succeeds_is_a_success_whatever_else_fails(desk, commit_late):
+    desk.app.after_request(lambda response: (commit_late(desk), response)[1])
+    desk.serve(lambda: (by_flush(desk), ("made", 201))[1])
+
+    answers = [desk.send(), desk.send(key="another")]
+
+    assert [(answer.status_code, REPLAYED in answer.headers) for answer in answers] == [(201, False)] * 2
+    assert desk.notes == ["left", "left"]
+
+
+def test_a_success_is_kept_if_a_hook_raises_behind_one_that_commits_in_text(desk):
+    desk.app.after_request(lambda response: fail())
+    desk.app.after_request(lambda response: (commits_in_text(desk), response)[1])
+    desk.serve(lambda: (by_flush(desk), ("made", 201))[1])
+
+    desk.send()
+
+    assert desk.tables.record().state is State.FINISHED
+    assert desk.notes == ["left"]

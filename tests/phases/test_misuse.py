@@ -56,8 +56,8 @@ def test_outside_of_a_request_there_is_nothing_to_remember(desk, verb):
     with desk.app.app_context(), pytest.raises(IdempotencyError) as error:
         verb("name", print)
 
-    assert str(error.value).startswith(f"{verb.__name__}() is called outside of a request")
-    assert "belongs in its view" in str(error.value)
+    assert str(error.value).startswith(f"{verb.__name__}() was called outside of a request")
+    assert "call it in a view" in str(error.value)
 
 
 @pytest.mark.parametrize("verb", [phase, effect], ids=["phase", "effect"])
@@ -164,14 +164,14 @@ PAIRS = {
 def test_a_name_that_is_used_twice_is_told_to_be_another(desk, first, second):
     said = sentence_of(desk, lambda: (first("same", lambda *_: 1), second("same", lambda *_: 2)))
 
-    assert said == "'same' names two steps of this request; give each a name of its own."
+    assert said == "Two steps of this request are named 'same'; give each its own name."
     assert len(desk.tables.checkpoints()) == 1
 
 
 def test_a_name_in_a_loop_is_told_to_be_another(desk):
     said = sentence_of(desk, lambda: [phase("line", lambda: add(desk, "one")) for _ in range(2)])
 
-    assert "'line' names two steps" in said
+    assert "Two steps of this request are named 'line'" in said
     assert desk.notes == ["one"]
 
 
@@ -184,7 +184,7 @@ def test_what_is_inside_of_a_phase_is_told_to_come_after_it(make_desk, inner):
 
     said = sentence_of(desk, lambda: phase("outer", lambda: add(desk) or inner("inner", lambda *_: ran.append(1))))
 
-    assert said == f"{inner.__name__} 'inner' is inside of phase 'outer'; put one after the other."
+    assert said == f"{inner.__name__} 'inner' was called inside phase 'outer'; call one after the other."
     assert (ran, desk.notes, desk.tables.checkpoints()) == ([], [], [])
 
 
@@ -194,7 +194,7 @@ def test_what_is_inside_of_an_effect_is_said_to_be_a_mistake_and_not_an_unknown_
 
     said = sentence_of(desk, lambda: effect("outer", lambda _: inner("inner", lambda *_: ran.append(1))))
 
-    assert said == f"{inner.__name__} 'inner' is inside of effect 'outer'; put one after the other."
+    assert said == f"{inner.__name__} 'inner' was called inside effect 'outer'; call one after the other."
     assert ran == []
 
 
@@ -218,7 +218,7 @@ def test_a_step_whose_result_is_no_json_is_told_what_to_return_and_undone(make_d
 
     said = sentence_of(desk, lambda: phase("work", lambda: (add(desk), desk.db.session.flush(), result)[-1]))
 
-    assert said.startswith("The result of phase 'work' is not JSON")
+    assert said.startswith("The result of phase 'work' cannot be stored as JSON")
     assert "Return only dicts, lists, strings, numbers, booleans and None; instead of an object, return its id." in said
     assert (desk.notes, desk.tables.checkpoints()) == ([], [])
 
@@ -260,7 +260,7 @@ def test_a_result_without_an_end_is_no_json(desk):
     endless = []
     endless.append(endless)
 
-    assert "is not JSON" in sentence_of(desk, lambda: phase("work", lambda: endless))
+    assert "cannot be stored as JSON" in sentence_of(desk, lambda: phase("work", lambda: endless))
 
 
 # -- changes outside of a phase --------------------------------------------------------------------------------------
@@ -458,7 +458,7 @@ def test_a_step_that_ends_its_transaction_by_hand_is_told_not_to(desk, end):
 
     said = sentence_of(desk, lambda: phase("work", step))
 
-    assert said.startswith("A step must not end its transaction by the driver's own means")
+    assert said.startswith("A step must not commit or roll back directly on the driver's connection")
     assert "the phase commits, with its checkpoint" in said
     assert desk.tables.checkpoints() == []
 

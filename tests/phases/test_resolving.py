@@ -117,7 +117,7 @@ def test_support_sees_the_reason_how_far_it_came_and_what_to_do(letters, referen
 
     assert code == 0
     assert "state:      quarantined\n" in said
-    assert "reason:     mail was sent, and nobody knows whether it arrived\n" in said
+    assert "reason:     mail was sent, and it is not known whether it happened\n" in said
     assert "to do:      find out what took effect; then: flask idempotency resolve\n" in said
     assert "done:       phase order_placed, done " in said
     assert "            effect mail, sent " in said
@@ -135,7 +135,7 @@ def test_the_reason_of_too_many_takeovers_is_shown(desk, let_pass):
 
     _, said = run(desk.app, "show", answer.headers["Idempotency-Reference"])
 
-    assert "reason:     6 owners in a row did not end it in their time\n" in said
+    assert "reason:     6 attempts in a row crashed or lost their lease\n" in said
 
 
 def test_a_person_that_the_call_asks_for_gets_its_reason(letters):
@@ -284,7 +284,7 @@ def test_who_settled_it_and_when_is_written_on_the_record(letters, reference, tm
         run(letters.desk.app, "resolve", reference, "--answer", answer_file(tmp_path, {"status": 200}), "--by", "ada")
 
     assert letters.desk.tables.record().reason.startswith(
-        "mail was sent, and nobody knows whether it arrived; answered"
+        "mail was sent, and it is not known whether it happened; answered"
     )
     _, said = run(letters.desk.app, "show", reference)
     assert "answered by ada on 20" in said

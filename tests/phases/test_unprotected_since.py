@@ -100,7 +100,10 @@ def test_somebody_is_told_which_request_it_is(left, unprotected, tables, caplog)
         unprotected.complete()
 
     lines = [line.getMessage() for line in caplog.records if line.levelno == logging.CRITICAL]
-    assert lines == [f"checkpoint_unknown: {known} cannot be resumed, because its view is no longer protected"]
+    advice = "put its @idempotent back until the request is finished"
+    assert lines == [
+        f"checkpoint_unknown: {known} cannot be resumed, because its view is no longer protected; {advice}"
+    ]
 
 
 def test_a_release_that_protects_it_again_finishes_it(left, unprotected):

@@ -22,8 +22,9 @@ from flask_idempotency.core.record import Asked, Busy, Claim, Lease, Running, Se
 from flask_idempotency.core.snapshot import Answer, NotKept, Snapshot
 from flask_idempotency.errors import ClaimLost
 from flask_idempotency.stores.database import Message, Rows, WrittenBefore
-from flask_idempotency.stores.sql import KEPT
+from flask_idempotency.stores.sql_transaction import KEPT
 from flask_idempotency.stores.sqlite import SqliteStore
+from flask_idempotency.stores.words import Intent, Kind
 
 NOW = "(julianday('now') - 2440587.5) * 86400.0"
 
@@ -873,6 +874,39 @@ class AlwaysGivesWay(PhaseMutant):
 
     def gives_way(self, error: Exception) -> bool:
         return True
+
+
+class UndoesTooMuch(PhaseMutant):
+    """Who rolls back to a savepoint loses what was done before it."""
+
+    def undo_savepoint(self, connection: sqlite3.Connection, name: str) -> None:
+        self.undo(connection)
+
+
+class UndoesTooLittle(PhaseMutant):
+    """What was rolled back to a savepoint is committed."""
+
+    def undo_savepoint(self, connection: sqlite3.Connection, name: str) -> None:
+        self.release_savepoint(connection, name)
+
+
+class UndoesWhatWasReleased(PhaseMutant):
+    """Who releases a savepoint loses what was done since."""
+
+    def release_savepoint(self, connection: sqlite3.Connection, name: str) -> None:
+        super().undo_savepoint(connection, name)
+
+
+class TakesEverythingForReading(PhaseMutant):
+    """A function that writes gets no savepoint, and is undone with another session's work."""
+
+    intent_of = staticmethod(lambda _: Intent.READ)
+
+
+class MissesCommitsInText(PhaseMutant):
+    """What a view commits by a statement of its own is made again by every retry."""
+
+    kind_of = staticmethod(lambda _: Kind.OTHER)
 
 
 class ReplacesWithOldCheckpoints(PhaseMutant):

@@ -14,7 +14,8 @@ import pytest
 from psycopg import sql
 
 from flask_idempotency.stores import open_store
-from flask_idempotency.stores.postgres import PostgresStore, driver_of
+from flask_idempotency.stores.postgres import PostgresStore
+from flask_idempotency.stores.postgres_server import driver_of
 from flask_idempotency.testing import LEASE, StoreContract, make_asked
 from tests.fixtures.postgres import Postgres
 from tests.fixtures.processes import eventually, free_port, needs

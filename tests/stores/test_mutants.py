@@ -42,8 +42,14 @@ def promises_of(contract: type[Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     for name, test in inspect.getmembers(contract, inspect.isfunction):
         if name.startswith("test_"):
             marks = [mark for mark in getattr(test, "pytestmark", []) if mark.name == "parametrize"]
-            for values in itertools.product(*(mark.args[1] for mark in marks)):
-                yield name, {mark.args[0]: value for mark, value in zip(marks, values, strict=True)}
+            for chosen in itertools.product(*map(parameters_of, marks)):
+                yield name, {key: value for each in chosen for key, value in each.items()}
+
+
+def parameters_of(mark: pytest.Mark) -> list[dict[str, Any]]:
+    """Give each set of values that a mark parametrizes a test with."""
+    names, values = mark.args
+    return [{names: each} if isinstance(names, str) else dict(zip(names, each, strict=True)) for each in values]
 
 
 @contextmanager

@@ -17,8 +17,7 @@ from flask_idempotency.core.checkpoint import Checkpoint, Kind, Progress
 from flask_idempotency.core.record import Busy, Claim, Running, Settled
 from flask_idempotency.core.snapshot import Snapshot
 from flask_idempotency.errors import ConfigError, OutcomeUnknown, StoreUnavailable
-from flask_idempotency.stores import open_store
-from flask_idempotency.stores import postgres as module
+from flask_idempotency.stores import open_store, postgres_server
 from flask_idempotency.stores.database import load_statement
 from flask_idempotency.stores.pipeline import converse
 from flask_idempotency.stores.postgres import PostgresStore
@@ -117,7 +116,7 @@ def test_many_may_create_the_table_at_once(postgres_url: str):
 
 def test_psycopg_is_asked_for_by_name_where_it_is_missing(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    for name in ("postgres", "pipeline"):
+    for name in ("postgres", "postgres_phase", "postgres_transaction", "postgres_server", "pipeline"):
         monkeypatch.delitem(sys.modules, f"flask_idempotency.stores.{name}")
 
     with pytest.raises(ConfigError, match=r"psycopg is not installed; run: pip install flask-idempotency\[postgres\]$"):
@@ -512,7 +511,7 @@ def test_a_key_that_comes_again_is_only_read(store: PostgresStore, monkeypatch: 
     store.complete(claimed(store.claim(make_asked(), LEASE)), DONE, RETENTION)
     fresh, statements = PostgresStore(store._engine), list[str]()  # as another process has it
     monkeypatch.setattr(
-        module,
+        postgres_server,
         "converse",
         lambda connection, messages, *args, **options: (
             statements.extend(text.split()[0] for text, _ in messages),
@@ -572,7 +571,7 @@ def test_time_goes_on_inside_a_transaction(store: PostgresStore, session: Any):
 
 
 def test_only_a_seal_asks_for_the_time_at_which_its_transaction_began():
-    folder = Path(module.__file__).with_name("statements") / "postgres"
+    folder = Path(postgres_server.__file__).with_name("statements") / "postgres"
 
     frozen = [
         path.name

@@ -14,7 +14,8 @@ from flask_idempotency.core.record import Claim, Settled
 from flask_idempotency.core.snapshot import Snapshot
 from flask_idempotency.stores import open_store, pipeline
 from flask_idempotency.stores.database import WrittenBefore
-from flask_idempotency.stores.postgres import PostgresStore, driver_of
+from flask_idempotency.stores.postgres import PostgresStore
+from flask_idempotency.stores.postgres_server import driver_of
 from flask_idempotency.testing import LEASE, RETENTION, make_asked
 from tests.stores.worlds import claimed, plain
 

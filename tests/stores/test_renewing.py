@@ -45,7 +45,7 @@ def test_a_renewal_does_not_wait_for_an_open_phase_and_says_nothing(
         postgres_store.renew(claim, LEASE * 2)
         took = time.monotonic() - begun
 
-    assert took < 1  # a bounded wait would be two seconds
+    assert took < 1.9  # a bounded wait would be two seconds
     assert caplog.messages == []
     assert lease_in(postgres_store).lease_until == before.lease_until
 

@@ -220,7 +220,7 @@ def test_an_upgrade_that_fails_leaves_everything_as_it_was(store, monkeypatch):
     make_older(store, 1)
     insert_older(store, 1)
     before = SqlWorld(store)._run("SELECT * FROM idempotency_record ORDER BY id")
-    monkeypatch.setattr("flask_idempotency.stores.sql.reseal", lambda *_: 1 / 0)
+    monkeypatch.setattr("flask_idempotency.stores.tables.reseal", lambda *_: 1 / 0)
 
     with pytest.raises(ZeroDivisionError):
         store.create()

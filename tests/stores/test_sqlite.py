@@ -532,6 +532,28 @@ def test_the_file_its_log_and_the_folders_that_are_made_for_it_are_the_owners_al
     assert modes(path.parent, path.parent.parent, tmp_path) == ["700", "700", "755"]
 
 
+@pytest.mark.parametrize(("failures", "is_ready"), [(1, True), (2, True), (3, False)])
+def test_a_file_that_another_process_is_just_closing_is_looked_at_again(store, monkeypatch, failures, is_ready):
+    connect, left = sqlite3.connect, list(range(failures))
+
+    def fail_first(*args, **options):
+        if left:
+            error = sqlite3.OperationalError("disk I/O error")
+            error.sqlite_errorname = "SQLITE_IOERR_SHORT_READ"
+            left.pop()
+            raise error
+        return connect(*args, **options)
+
+    store.create()
+    monkeypatch.setattr(sqlite3, "connect", fail_first)
+
+    if is_ready:
+        store.check()
+    else:
+        with pytest.raises(StoreUnavailable):
+            store.check()
+
+
 def test_a_file_that_was_deleted_is_private_when_it_is_made_again(store: SqliteStore, path: Path):
     store.close()
     path.unlink()

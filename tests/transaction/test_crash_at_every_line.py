@@ -83,7 +83,11 @@ def test_after_death_at_every_line_there_is_one_order_and_one_answer_on_sqlite(s
 
     assert [position for stretch in alike for position in stretch] == [*range(1, len(sqlite_trial.seen) + 1)]
     assert len(sqlite_trial.seen) > LEAST
-    assert {path for path, _ in sqlite_trial.seen} > {VIEW, f"{PACKAGE}guards/transaction.py", f"{PACKAGE}extension.py"}
+    assert {path for path, _ in sqlite_trial.seen} > {
+        VIEW,
+        f"{PACKAGE}guards/transaction.py",
+        f"{PACKAGE}extension.py",
+    }
     assert [done[stretch[0]] for stretch in alike] == [done[stretch[-1]] for stretch in alike]
     assert list(done.values()) == sorted(done.values())  # undone up to the line that commits, and done from there on
     assert set(done.values()) == {False, True}

@@ -12,10 +12,10 @@ import pytest
 
 from flask_idempotency.core.key import Key
 from flask_idempotency.core.record import Busy, Claim
+from flask_idempotency.core.reference import reference_of
 from flask_idempotency.core.scope import record_id, scope_of
 from flask_idempotency.errors import StoreUnavailable
-from flask_idempotency.stores import pipeline
-from flask_idempotency.stores import postgres as module
+from flask_idempotency.stores import pipeline, postgres, postgres_server, postgres_transaction
 from flask_idempotency.testing import make_asked
 from tests.fixtures.postgres import PostgresServer
 from tests.fixtures.processes import eventually
@@ -155,7 +155,8 @@ def in_time(shop: Shop, **options: Any) -> Any:
 @contextlib.contextmanager
 def holding_the_lock(url: str) -> Iterator[Callable[[], None]]:
     """`hold()`: be a transaction that has the record's lock, as the one in doubt may still have it."""
-    number = int.from_bytes(record_id(scope_of("everyone"), Key(KEY))[:8], "big", signed=True)
+    scope = scope_of("everyone")
+    number = postgres_transaction._record_lock(reference_of(record_id(scope, Key(KEY))), scope)
     with psycopg.connect(url.replace("+psycopg", "")) as connection:
 
         def hold() -> None:
@@ -169,7 +170,7 @@ def holding_the_lock(url: str) -> Iterator[Callable[[], None]]:
 def test_while_the_transaction_in_doubt_may_still_commit_nobody_is_told_that_it_did_not(
     shop, proxy, books, before_looking, monkeypatch
 ):
-    monkeypatch.setattr(module, "DOUBT_TIMEOUT", module.DOUBT_TIMEOUT / 10)
+    monkeypatch.setattr(postgres_transaction, "DOUBT_TIMEOUT", postgres_transaction.DOUBT_TIMEOUT / 10)
     proxy.cut_before(b"COMMIT")
     with holding_the_lock(books.url) as hold:
         looks = before_looking(hold)
@@ -197,7 +198,7 @@ def test_a_finished_key_is_replayed_though_somebody_who_only_looks_has_its_locks
 
 def test_a_server_that_falls_silent_at_commit_leaves_the_outcome_unknown(shop, proxy, books, monkeypatch):
     monkeypatch.setattr(pipeline, "ANSWER_TIMEOUT", 0.5)
-    monkeypatch.setattr(module, "CONNECT_TIMEOUT", 2)
+    monkeypatch.setattr(postgres, "CONNECT_TIMEOUT", 2)
     silent = threading.Event()
 
     def fall_silent(piece: bytes) -> bool:
@@ -430,7 +431,7 @@ def test_a_commit_that_waits_for_its_standby_is_neither_shown_nor_run_again(mort
 
 
 def test_no_time_limit_of_ours_shows_a_commit_that_waits_for_its_standby(mortal, mortal_books, ghost, monkeypatch):
-    monkeypatch.setattr(module, "STATEMENT_TIMEOUT", timedelta(seconds=0.3))
+    monkeypatch.setattr(postgres_server, "STATEMENT_TIMEOUT", timedelta(seconds=0.3))
     monkeypatch.setattr(pipeline, "ANSWER_TIMEOUT", 1)
     with opened(mortal_books.url) as shop:
         store = shop.app.extensions["idempotency"].store
@@ -457,7 +458,7 @@ def test_the_reaper_does_not_wait_for_a_standby(mortal, mortal_books, ghost):
 
 
 def test_a_commit_that_gave_up_waiting_and_cannot_be_looked_for_is_unknown(mortal, mortal_books, ghost, monkeypatch):
-    monkeypatch.setattr(module, "DOUBT_TIMEOUT", module.DOUBT_TIMEOUT / 10)
+    monkeypatch.setattr(postgres_transaction, "DOUBT_TIMEOUT", postgres_transaction.DOUBT_TIMEOUT / 10)
     with opened(mortal_books.url) as shop, holding_the_lock(mortal_books.url) as hold:
         shop.order("warm")
         looks = do_before_looking(shop, hold, monkeypatch)

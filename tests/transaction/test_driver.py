@@ -145,7 +145,7 @@ def check_that_a_person_is_asked(shop, end, answer, caplog):
     assert [(each.status_code, each.json["code"]) for each in got] == [(409, "quarantined")] * 2
     assert told == [got[0].headers["Idempotency-Reference"]]
     assert (runs, shop.notes) == (["ran"], [] if end in UNDONE else ["raw"])
-    assert "nobody knows what of its work is there" in caplog.text
+    assert "find out what of its work is committed" in caplog.text
     assert shop.engine.pool.checkedout() == 0
 
 

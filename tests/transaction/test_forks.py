@@ -103,6 +103,16 @@ def test_every_engine_of_the_app_connects_anew_in_a_child(shop, fork):
         assert child.step() == "[False, False]"
 
 
+def test_a_child_that_serves_no_request_connects_anew_too(shop):
+    before = drivers(shop.app, shop.db)
+
+    def inherited() -> list[bool]:  # such as a worker of Celery or multiprocessing
+        return [each in before for each in drivers(shop.app, shop.db)]
+
+    with Child(inherited) as child:
+        assert child.step() == "[False, False]"
+
+
 def test_a_child_and_its_parent_keep_what_each_of_them_has_committed(shop, fork):
     # SQLite's locks stay with the process that took them: a child that believes in inherited ones loses its writes.
     def send(key: str) -> int:

@@ -241,18 +241,47 @@ def commits_in_a_block(shop):
 
 
 def is_stopped_by_a_listener(shop):
-    def refuse(*_):
-        raise Trouble
-
-    event.listen(shop.db.session(), "before_flush", refuse, once=True)
     try:
-        shop.db.session.add(shop.db.Order(note="more"))
-        shop.db.session.commit()
+        is_stopped(shop, "before_flush")
     except Trouble:
         shop.db.session.rollback()
 
 
+def rolls_back_later(shop):
+    commits_and_forgets(shop)
+    shop.db.session.rollback()
+
+
+def is_stopped_and_rolls_back_later(shop):
+    is_stopped_and_forgets(shop)
+    shop.db.session.rollback()
+
+
+def is_stopped_and_forgets(shop):
+    with suppress(Trouble):
+        is_stopped(shop, "before_flush")
+
+
+def is_stopped_before_its_commit_and_rolls_back_later(shop):
+    with suppress(Trouble):
+        is_stopped(shop, "before_commit")
+    shop.db.session.rollback()
+
+
+def is_stopped(shop, moment):
+    def refuse(*_):
+        raise Trouble
+
+    event.listen(shop.db.session(), moment, refuse, once=True)
+    shop.db.session.add(shop.db.Order(note="more"))
+    shop.db.session.commit()
+
+
 SWALLOWED = [
+    rolls_back_later,
+    is_stopped_and_rolls_back_later,
+    is_stopped_and_forgets,
+    is_stopped_before_its_commit_and_rolls_back_later,
     commits_and_rolls_back,
     commits_and_forgets,
     flushes_and_commits_the_rest,
@@ -319,6 +348,21 @@ def test_what_the_view_has_committed_itself_stands_whatever_a_hook_fails_to_comm
     shop = make_shop()
     shop.begin()
     shop.app.after_request(Swallowing(shop, fail))
+    shop.serve(idempotent(lambda: (work(shop), ("made", 201))[1]))
+
+    answers = [shop.send() for _ in range(2)]
+
+    assert [(answer.status_code, REPLAYED in answer.headers) for answer in answers] == [(201, False), (201, True)]
+    assert shop.notes == ["one"]
+
+
+@pytest.mark.parametrize("work", WORKS, ids=lambda each: each.__name__)
+@pytest.mark.parametrize("fail", SWALLOWED, ids=lambda each: each.__name__)
+def test_what_a_hook_has_committed_stands_whatever_another_fails_to_commit(make_sqlite_shop, fail, work):
+    shop = make_sqlite_shop()
+    shop.begin()
+    shop.app.after_request(Swallowing(shop, fail))
+    shop.app.after_request(lambda response: (shop.db.session.commit(), response)[1])  # which runs before
     shop.serve(idempotent(lambda: (work(shop), ("made", 201))[1]))
 
     answers = [shop.send() for _ in range(2)]

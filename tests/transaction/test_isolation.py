@@ -9,7 +9,7 @@ from sqlalchemy import make_url, text
 
 from flask_idempotency import idempotent
 from flask_idempotency.errors import ConfigError, WorkRefused
-from flask_idempotency.stores import postgres
+from flask_idempotency.stores import postgres_transaction
 from flask_idempotency.stores.pipeline import converse
 from tests.apps.shop import Gate
 from tests.fixtures.processes import eventually, race
@@ -170,19 +170,19 @@ def test_a_duplicate_of_a_request_under_way_is_refused_at_every_level(level_shop
 
 
 def test_a_duplicate_that_saw_nothing_before_it_got_the_locks_is_answered_like_the_first(level_shop, monkeypatch):
-    shop, answers, say = level_shop(), [], postgres.open_with
+    shop, answers, say = level_shop(), [], postgres_transaction.open_with
     shop.serve(lambda: count_visit_and_order(shop))
 
     def be_overtaken(connection, messages, patience=0):
         """Begin, and see what there is; let a whole request come and go, and only then try for the locks."""
-        monkeypatch.setattr(postgres, "open_with", say)
+        monkeypatch.setattr(postgres_transaction, "open_with", say)
         begin, *rest = messages
         converse(connection, [begin, ("SELECT 1", {})])
         with ThreadPoolExecutor(1) as pool:
             answers.append(pool.submit(shop.send).result(30))
         return converse(connection, rest, patience)
 
-    monkeypatch.setattr(postgres, "open_with", be_overtaken)
+    monkeypatch.setattr(postgres_transaction, "open_with", be_overtaken)
     answers.append(shop.send())
 
     assert [answer.status_code for answer in answers] == [201, 201]

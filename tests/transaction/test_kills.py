@@ -26,8 +26,8 @@ from tests.stores.test_contract_elsewhere import PGBOUNCER, pooled
 from tests.transaction.faults import NOTHING, ONE, Books, database, served
 
 LOST = (ConnectionError, http.client.RemoteDisconnected)  # how a client learns of its worker's death
-AT_ONCE = 1.0  # second: no lease is waited for, and a slow machine is forgiven
 IDLE = 3  # seconds that a transaction may do nothing; the view's lease
+AT_ONCE = IDLE * 0.8  # no lease is waited for, and a slow machine is forgiven
 WAIT = 1.5  # seconds that a duplicate waits where it may
 PATIENT = "/patient-orders"
 

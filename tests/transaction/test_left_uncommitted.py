@@ -69,8 +69,8 @@ def test_a_success_with_changes_that_nobody_committed_is_a_500_and_leaves_nothin
     assert shop.engine.pool.checkedout() == 0
     [first, _] = [message for message in caplog.messages if "place_order" in message and "not committed" in message]
     assert first == (
-        "/place_order answered 201 with changes that were written and not committed, and would be lost: commit them in"
-        " the view or in an after_request hook, for teardown is too late, or roll them back."
+        "/place_order answered 201 with changes that were written but not committed, and would be lost: commit them in"
+        " the view or in an after_request hook (teardown is too late), or roll them back."
     )
 
 

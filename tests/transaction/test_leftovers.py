@@ -483,6 +483,25 @@ def test_no_session_or_work_is_kept_alive_by_a_request(shop):
     assert [each for each in gc.get_objects() if type(each) in (TransactionAttempt, SharedTransaction)] == []
 
 
+def test_the_work_of_a_request_does_not_wait_for_the_garbage_collector(shop):
+    def view():
+        shop.db.session.add(shop.db.Order(note="one"))
+        shop.db.session.commit()
+        return "made", 201
+
+    shop.serve(view)
+    gc.collect()
+
+    gc.disable()
+    try:
+        shop.send()
+        left = [each for each in gc.get_objects() if type(each) in (TransactionAttempt, SharedTransaction)]
+    finally:
+        gc.enable()
+
+    assert left == []
+
+
 # -- several apps ------------------------------------------------------------------------------------------------------
 
 

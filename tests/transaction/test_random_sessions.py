@@ -12,9 +12,10 @@ import pytest
 from flask import request
 from hypothesis import HealthCheck, given, settings
 
+from tests.tiers import is_quick
 from tests.transaction.programs import PLACE_ORDER, SESSIONS, Model, Program, Runner, programs
 
-SHARE = 4  # of the profile's examples, for each number of sessions
+SHARE = 1 if is_quick() else 4  # of the profile's examples, for each number of sessions
 
 
 class Stage:

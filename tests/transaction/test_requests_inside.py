@@ -7,7 +7,7 @@ from flask_idempotency import after_commit, idempotent, phase
 from flask_idempotency.errors import IdempotencyError
 
 REPLAYED = "Idempotent-Replayed"
-SENTENCE = r"^One request has one claim, but a protected request was sent inside another in the same process, [^.]+\.$"
+SENTENCE = r"^A protected request was sent from inside another in the same process, [^.]+\.$"
 GUARDS = ["lease", "transaction"]
 
 
@@ -93,7 +93,7 @@ def test_a_failure_of_the_other_leaves_no_answer_behind_whose_work_is_gone(shop,
 
     assert statuses == [500, 500]
     assert [each.status_code for each in seen] == [500, 500]
-    assert "One request has one claim, but a protected request was sent inside another" in caplog.text
+    assert "A protected request was sent from inside another" in caplog.text
     assert (shop.notes, shop.records) == ([], 0)
     assert is_served(send_inner(shop))
 

@@ -5,7 +5,7 @@ import pytest
 from sqlalchemy import bindparam, func, insert, literal_column, select
 from sqlalchemy.orm import column_property
 
-from flask_idempotency.sessions.queries import Intent, intent_of
+from flask_idempotency.stores.words import Intent, intent_of
 from tests.transaction.conftest import make_database
 from tests.transaction.programs import PLACE_ORDER
 from tests.transaction.test_several_sessions import add, read

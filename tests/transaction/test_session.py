@@ -453,7 +453,7 @@ def test_a_protected_view_inside_another_with_other_options_is_refused_and_leave
     shop.serve(outer)
     shop.app.testing = True
 
-    with pytest.raises(IdempotencyError, match="One request has one claim"):
+    with pytest.raises(IdempotencyError, match="a request can hold only one claim"):
         shop.send()
 
     assert shop.notes == []

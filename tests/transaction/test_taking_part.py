@@ -14,7 +14,7 @@ from sqlalchemy.pool import NullPool
 
 from flask_idempotency import Idempotency, idempotent, phase, scopes
 from flask_idempotency.errors import IdempotencyError
-from flask_idempotency.sessions import lending
+from flask_idempotency.sessions import pool
 from flask_idempotency.stores import open_store
 from tests.fixtures.processes import eventually
 from tests.transaction.conftest import Shop
@@ -28,7 +28,7 @@ class Crash(Exception):
 
 @pytest.fixture(autouse=True)
 def nothing_warned_yet(monkeypatch):
-    monkeypatch.setattr(lending, "_WARNED", set())
+    monkeypatch.setattr(pool, "_WARNED", set())
 
 
 def serve_beside(shop):

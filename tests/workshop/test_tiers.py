@@ -2,10 +2,10 @@
 
 import pytest
 
-from tests.tiers import DEEPER_IN_SOAK, ROOT, SECOND_DATABASE, SOAK, tiers_of
+from tests.tiers import DEEPER_IN_SOAK, ROOT, SECOND, SOAK, tiers_of
 
 
-@pytest.mark.parametrize("room", [*SOAK, *SECOND_DATABASE, *DEEPER_IN_SOAK])
+@pytest.mark.parametrize("room", [*SOAK, *SECOND, *DEEPER_IN_SOAK])
 def test_a_tier_names_what_is_there(room):
     assert (ROOT / room).exists()
 
@@ -17,6 +17,8 @@ def test_a_tier_names_what_is_there(room):
         ("tests/http/test_methods.py", "postgresql", {"soak"}),
         ("tests/guards/test_race.py", "sync-sqlite", {"soak"}),
         ("tests/guards/test_race.py", "sync-postgresql", {"quick"}),
+        ("tests/demo_shop/test_browser_pages.py", "phone-cart", {"quick"}),
+        ("tests/demo_shop/test_browser_pages.py", "desktop-cart", {"soak"}),
         ("tests/transaction/test_gallery.py", "sqlite", {"quick"}),
         ("tests/transaction/test_gallery.py", "postgresql", {"quick"}),
         ("tests/transaction/test_random_sessions.py", "postgresql", {"quick", "soak"}),

@@ -1,30 +1,49 @@
-"""The dialect of the IETF's draft: refusals are problem documents (RFC 9457).
+"""The dialect of the IETF draft: refusals are problem documents (RFC 9457).
 
-Nothing of the stored request or answer is ever in one.
+A document never contains anything of the stored request or answer.
 """
 
 import json
 from http import HTTPStatus
-from typing import Any
+from typing import Any, ClassVar
 
 from flask import Response
 
+from flask_idempotency.core.key import KeySyntax
+from flask_idempotency.core.reference import PATTERN
 from flask_idempotency.errors import RequestRefused
-from flask_idempotency.http.dialects import REFERENCE, REPLAYED
+from flask_idempotency.http.dialects import Dialect
 
 CONTENT_TYPE = "application/problem+json"
+_MEMBERS = {
+    "type": {"type": "string", "format": "uri"},
+    "title": {"type": "string"},
+    "status": {"type": "integer"},
+    "detail": {"type": "string"},
+    "code": {"type": "string"},
+    "retryable": {"type": "boolean"},
+    "safe_new_key": {"type": "boolean"},
+}
 
 
-class Ietf:
+class Ietf(Dialect):
     """Refusals have the statuses that their classes name."""
 
-    def __init__(self, docs_url: str) -> None:
-        self._docs_url = docs_url
+    key_syntax: ClassVar[KeySyntax] = "auto"  # the draft quotes keys, most clients do not: both are read
+    keeps_failures: ClassVar[bool] = False
+    knows_receipts: ClassVar[bool] = True
+    schemas: ClassVar[dict[str, Any]] = {
+        "IdempotencyProblem": {
+            "type": "object",
+            "required": list(_MEMBERS),
+            "properties": {**_MEMBERS, "reference": {"type": "string", "pattern": PATTERN}},
+        }
+    }
 
     def render(self, refusal: RequestRefused) -> Response:
         """Make the document."""
         document = {
-            "type": f"{self._docs_url}#{refusal.problem}",
+            "type": f"{self.docs_url}#{refusal.problem}",
             "title": refusal.title,
             "status": HTTPStatus(refusal.code).value,
             "detail": refusal.description,
@@ -39,42 +58,14 @@ class Ietf:
         return self.mark_refusal(response, refusal)
 
     def mark_refusal(self, response: Response, refusal: RequestRefused) -> Response:
-        """Link to the page about it, keep it out of caches, and say when to come back."""
-        link = f'<{self._docs_url}#{refusal.problem}>; rel="describedby"; type="text/html"'
+        """Link to the page about it, too."""
+        link = f'<{self.docs_url}#{refusal.problem}>; rel="describedby"; type="text/html"'
         if link not in response.headers.getlist("Link"):
             response.headers.add("Link", link)
-        response.headers["Cache-Control"] = "no-store"
-        if refusal.retry_after is not None:
-            response.headers["Retry-After"] = str(refusal.retry_after)
-        if refusal.reference is not None:
-            response.headers[REFERENCE] = refusal.reference
-        response.headers.pop(REPLAYED, None)
-        return response
-
-    def lay_over(self, response: Response, refusal: RequestRefused) -> None:
-        """Replace status, body and what describes the body."""
-        document = self.render(refusal)
-        response.status_code = refusal.code
-        response.direct_passthrough = False
-        for name in ("Content-Encoding", "ETag"):
-            response.headers.pop(name, None)
-        for name in ("Content-Type", "Content-Language"):
-            response.headers[name] = document.headers[name]
-        response.set_data(document.get_data())
-
-    def mark_first(self, response: Response, reference: str) -> Response:
-        """Add the reference."""
-        response.headers.remove(REPLAYED)
-        response.headers[REFERENCE] = reference
-        return response
-
-    def mark_replay(self, response: Response, reference: str) -> Response:
-        """Say that it is one, and add the reference."""
-        response.headers.extend([(REPLAYED, "true"), (REFERENCE, reference)])
-        return response
+        return super().mark_refusal(response, refusal)
 
     def describe(self, refusal: type[RequestRefused]) -> dict[str, Any]:
-        """Describe one; its status is told beside the schema, for a ``responses`` entry has no place of its own."""
+        """Describe one. The status is part of the schema, because a reusable response has no other place for it."""
         headers: dict[str, Any] = {"Link": {"schema": {"type": "string"}}}
         if refusal.retryable:
             headers["Retry-After"] = {"schema": {"type": "integer", "minimum": 1}}

@@ -1,4 +1,4 @@
-"""Tells from its words what a statement is about to do. To ask the database would take a round trip for each."""
+"""Recognises what an SQL statement will do by its words: asking the database would take a round trip each time."""
 
 import re
 from enum import Enum, auto
@@ -10,14 +10,22 @@ _CHANGE = re.compile(r"\b(INSERT|DELETE|MERGE|INTO)\b|(?<!\bFOR )(?<!\bKEY )\bUP
 _CALL = re.compile(r'([\w$."]+)\s*\(')  # a name before a parenthesis
 _LONG = 10_000  # characters, such as a thousand values behind IN: not worth remembering
 
+_NO_CHANGE = re.compile(
+    r"\s*(SELECT|SHOW|VALUES|TABLE|EXPLAIN|SET|RESET|PRAGMA|BEGIN|START|SAVEPOINT)\b", re.IGNORECASE
+)
+_COMMIT = re.compile(r"\s*(COMMIT|END)\b", re.IGNORECASE)
+_ROLLBACK = re.compile(r"\s*(ROLLBACK|ABORT)\b(?!.*\bTO\b)", re.IGNORECASE | re.DOTALL)
+_CHANGE_ANYWHERE = re.compile(r"\b(INSERT|UPDATE|DELETE|MERGE|REPLACE)\b", re.IGNORECASE)
+
 _WORDS = """
     select distinct from only lateral join on using where having by group filter over within partition window
     and or not in exists any all some between like ilike is case when then else as with recursive materialized
     union except intersect values row array limit offset fetch interval
     char character varchar bit numeric decimal float time timestamp
 """
-# Of PostgreSQL and SQLite, and known to write nothing that a rollback undoes. Without those whose names an app may well
-# give to a function of its own, such as log.
+# The built-in functions of PostgreSQL and SQLite that write nothing a rollback would undo. It is one list: an app whose
+# tests run on the other database often defines the same functions there. A name that an app is likely to give to a
+# function of its own, such as log, is left out.
 _FUNCTIONS = """
     count sum min max avg every bool_and bool_or array_agg string_agg group_concat stddev variance
     json_agg jsonb_agg json_object_agg jsonb_object_agg json_group_array json_group_object
@@ -46,14 +54,24 @@ _HARMLESS = frozenset(f"{_WORDS} {_FUNCTIONS}".split())
 class Intent(Enum):
     """What a session is about to do with its statements."""
 
-    CHANGE = auto()
-    ASK = auto()  # by a query that may write, but hardly does: it calls a function that we do not know
+    CHANGE = auto()  # rows
+    ASK = auto()  # with a query that calls a function we do not know: it hardly ever writes, but it may
     READ = auto()
-    REFRESH = auto()  # an object is read again: if that fails the request does, and needs no savepoint
+    REFRESH = auto()  # an object: no statement says so itself; if it fails the request does, so it needs no savepoint
+
+
+class Kind(Enum):
+    """What a statement does to the transaction that it is part of."""
+
+    QUERY = auto()  # or a setting, or a savepoint: no rows are changed
+    COMMIT = auto()
+    ROLLBACK = auto()
+    CHANGE = auto()
+    OTHER = auto()
 
 
 def intent_of(statement: str) -> Intent:
-    """Tell a statement that changes rows from one that reads, and from one that may do either: never REFRESH."""
+    """Tell a statement that changes rows from one that reads and one that may do either. Never gives REFRESH."""
     return _known_intent(statement) if len(statement) < _LONG else _judge(statement)
 
 
@@ -66,4 +84,20 @@ def _judge(statement: str) -> Intent:
     return Intent.READ if is_harmless else Intent.ASK
 
 
-_known_intent = lru_cache(maxsize=512)(_judge)  # an app has a few hundred
+_known_intent = lru_cache(maxsize=512)(_judge)  # an app has a few hundred statements
+
+
+def kind_of(statement: str) -> Kind:
+    """Tell a statement that ends the transaction from one that may change rows and one that does not."""
+    if _NO_CHANGE.match(statement):
+        return Kind.QUERY
+    if _COMMIT.match(statement):
+        return Kind.COMMIT
+    if _ROLLBACK.match(statement):
+        return Kind.ROLLBACK
+    return Kind.CHANGE if _CHANGE_ANYWHERE.search(statement) else Kind.OTHER
+
+
+def is_begin(statement: str) -> bool:
+    """Say whether a statement begins a transaction."""
+    return statement.lstrip()[:5].upper() == "BEGIN"
