@@ -26,6 +26,8 @@ SOAK: Final = {
     "tests/guards/test_server_stops.py": "graceful stops and reloads of gunicorn",
     "tests/guards/test_store_faults.py": "a store that dies under gunicorn; http/ and stores/ have the faults",
     "tests/guards/test_sqlite_faults.py": "a locked and a full file, under gunicorn",
+    "tests/interop/test_stripe_node.py": "Stripe's other SDK, installed by npm; http/test_stripe_* has the dialect",
+    "tests/interop/test_stripe_python.py": "its pauses take seconds; http/test_stripe_* has the dialect",
     "tests/loadtests/test_chaos.py": "`make chaos` is the same, for longer",
     "tests/loadtests/test_mutants.py": "every planted bug is convicted",
     "tests/loadtests/test_proof.py": "`make proof` is the same, for longer; and the shop without protection is guilty",

@@ -14,7 +14,11 @@ import pytest
 
 from flask_idempotency.stores import Store, open_store
 from tests.fixtures.lifeline import die_with_parent
+from tests.fixtures.postgres import Postgres
 from tests.fixtures.processes import ROOT, Gunicorn, ask, eventually, free_port
+from tests.fixtures.proxy import Proxy
+from tests.interop import stripe_outside
+from tests.interop.stripe_outside import StripeLike
 
 APP = "tests.apps.interop:app"
 
@@ -95,3 +99,25 @@ def payments(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     with serving(payments.kind, payments, folder) as payments.url:
         yield payments
     payments.store.close()
+
+
+@pytest.fixture(scope="module", params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)])
+def stripe_like(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StripeLike]:
+    """An API in Stripe's style on gunicorn, once on each kind of database."""
+    folder = tmp_path_factory.mktemp("stripe")
+    if request.param == "sqlite":
+        with stripe_outside.serving(f"sqlite:///{folder / 'api.db'}", folder) as api:
+            yield api
+        return
+    postgres: Postgres = request.getfixturevalue("postgres")
+    name = postgres.create_database()
+    with stripe_outside.serving(postgres.url(name), folder) as api:
+        yield api
+    postgres.drop_database(name)
+
+
+@pytest.fixture
+def wire(stripe_like: StripeLike) -> Iterator[Proxy]:
+    """A proxy before that API, which can lose answers and cut them."""
+    with Proxy("127.0.0.1", stripe_like.port) as proxy:
+        yield proxy

@@ -1,5 +1,7 @@
 """The proxy before PostgreSQL: each way to fail, as the client meets it and as the server has it."""
 
+import socket
+import socketserver
 import threading
 from collections.abc import Iterator
 
@@ -54,6 +56,36 @@ def test_a_cut_after_commit_leaves_the_row_and_no_answer(proxy, proxied, direct)
 
     assert raised.value.sqlstate is None
     assert rows(direct) == 1
+    assert happened.wait(5)
+
+
+class Telling(socketserver.BaseRequestHandler):
+    """Answers whatever it is asked."""
+
+    def handle(self):
+        while self.request.recv(100):
+            self.request.sendall(b"an answer of ")
+            self.request.sendall(b"two pieces")
+
+
+@pytest.fixture
+def telling():
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Telling) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        with Proxy(*server.server_address) as proxy:
+            yield proxy
+        server.shutdown()
+        thread.join()
+
+
+def test_a_cut_within_an_answer_swallows_its_end_alone_and_hangs_up_in_order(telling):
+    happened = telling.cut_within(b"ask", withheld=7)
+    with socket.create_connection(("127.0.0.1", telling.port), timeout=10) as client:
+        client.sendall(b"ask for something")
+        received = b"".join(iter(lambda: client.recv(100), b""))
+
+    assert received == b"an answer of two"
     assert happened.wait(5)
 
 
