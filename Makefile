@@ -17,10 +17,10 @@ export UV_SYSTEM_CERTS ?= true
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help test soak lowest matrix ecosystem lint format coverage bench docs pictures demo proof chaos failover release clean
+.PHONY: help test soak lowest matrix ecosystem conformance lint format coverage bench docs pictures demo proof chaos failover release clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 test: $(READY) ## run the tests, on real databases too; every promise is covered once
 	$(BIN)/python -m pytest -n 2 --dist loadfile --tier quick $(ARGS)
@@ -57,6 +57,13 @@ ecosystem: $(READY) ## test the extension together with other Flask packages; se
 	$(BIN)/uv venv --quiet --clear --python $(BIN)/python .venv/ecosystem
 	$(BIN)/uv pip install --quiet --python .venv/ecosystem/bin/python --editable . --group ecosystem
 	.venv/ecosystem/bin/python -m pytest -n 2 tests/ecosystem $(ARGS)
+
+conformance: $(READY) ## run the conformance tester against our servers and others; rewrites the results in docs/conformance.md
+	$(BIN)/uv venv --quiet --clear --python $(BIN)/python .venv/conformance
+	$(BIN)/uv pip install --quiet --python .venv/conformance/bin/python --editable . --group conformance
+	@if command -v npm >/dev/null; then mkdir -p .venv/conformance-node && cp tests/conformance/peers/package.json .venv/conformance-node \
+	&& npm install --prefix .venv/conformance-node --no-audit --no-fund --silent; else echo "Without npm, the servers on Express are left out." >&2; fi
+	.venv/conformance/bin/python -m tests.conformance.peers $(ARGS)
 
 bench: $(BENCH_READY) ## measure what protection costs; ARGS="size --records 10000000" runs one part, with ten million records
 	$(BIN)/python -m tests.bench $(ARGS)

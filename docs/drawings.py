@@ -1,6 +1,7 @@
 """What the pages show of the code, made from the code itself, so that neither can drift from the other.
 
-Every function here gives Markdown; the directive of its name puts it into a page. Nothing but the code is read.
+Every function here gives Markdown; the directive of its name puts it into a page. Nothing but the code is read, and
+what the conformance tester has found.
 """
 
 import ast
@@ -19,6 +20,7 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 from flask_idempotency import errors, signals
+from flask_idempotency.conformance.promises import PROMISES
 from flask_idempotency.core.checkpoint import Checkpoint, Kind, Progress
 from flask_idempotency.core.lifecycle import TRANSITIONS
 from flask_idempotency.policy import Options
@@ -261,6 +263,65 @@ def outcomes() -> str:
 
 def _facts(text: str) -> list[str]:
     return [fact.removesuffix(" or None") for fact in text.rstrip(".").split(", ")]
+
+
+# -- the conformance tester --------------------------------------------------------------------------------------------
+
+RESULTS = ROOT / "tests" / "conformance" / "peers" / "results.json"
+
+
+def promises() -> str:
+    """List what the conformance tester judges."""
+
+    def rows() -> Iterator[Sequence[str]]:
+        group = ""
+        for promise in PROMISES:
+            only = f" Only in the dialect {promise.only_in}." if promise.only_in else ""
+            yield promise.group if promise.group != group else "", f"`{promise.id}`", promise.sentence + only
+            group = promise.group
+
+    return _table(["", "id", "promise"], rows())
+
+
+def findings(results: Mapping[str, Any] | None = None) -> str:
+    """Show what the conformance tester has found, server by server."""
+    found = results or json.loads(RESULTS.read_text("utf-8"))
+    counts = _table(
+        ["server", "hold", "broken", "not shown", "requests"],
+        (
+            (
+                _titled(server),
+                *(str(len(server[each])) for each in ("holds", "broken", "not_shown")),
+                str(server["requests"]),
+            )
+            for server in found["servers"]
+        ),
+    )
+    intro = f"On {found['made']}, with Python {found['python']}. Each server was tested with this command:"
+    command = f"```console\n$ {found['command']}\n```"
+    others = [_finding(server) for server in found["servers"] if server["is_others"]]
+    return "\n\n".join([intro, command, counts, *others])
+
+
+def _titled(server: Mapping[str, Any]) -> str:
+    remark = f"; {server['remark']}" if server["remark"] else ""
+    return f"{server['title']}: {', '.join(server['versions'])}{remark}"
+
+
+def _finding(server: Mapping[str, Any]) -> str:
+    """Show the promises that one server breaks, and those that could not be shown."""
+    sentences = {promise.id: promise.sentence for promise in PROMISES}
+    beside = [(each["id"], f"With {each['what']}: {each['reason']}") for each in server["beside"]]
+    rows = (
+        (f"`{name}`", sentences[name], escape(seen, quote=False)) for name, seen in (*server["broken"].items(), *beside)
+    )
+    parts = [f"**{', '.join(server['versions'])}**"]
+    if server["failed"]:
+        parts.append(f"The tester stopped: {escape(server['failed'], quote=False)}")
+    parts.append(_table(["broken", "promise", "what was seen"], rows))
+    if hidden := [f"`{name}` ({escape(reason, quote=False)})" for name, reason in server["not_shown"].items()]:
+        parts.append(f"Not shown: {'; '.join(hidden)}.")
+    return "\n\n".join(parts)
 
 
 # -- the house ---------------------------------------------------------------------------------------------------------

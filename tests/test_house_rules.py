@@ -98,6 +98,13 @@ def test_the_import_contracts_hold(copy_of_the_package):
         ),
         ("flask_idempotency/cli.py", "import demo_shop", "flask_idempotency.cli -> demo_shop"),
         ("loadtests/diary.py", "import demo_shop", "loadtests.diary -> demo_shop"),
+        ("flask_idempotency/conformance/wire.py", "import flask", "flask_idempotency.conformance.wire -> flask"),
+        (
+            "flask_idempotency/conformance/keys.py",
+            "import flask_idempotency.core.key",
+            "flask_idempotency.errors -> werkzeug",
+        ),
+        ("flask_idempotency/conformance/verdicts.py", "import time", "flask_idempotency.conformance.verdicts -> time"),
         ("loadtests/auditing/cases.py", "import time", "loadtests.auditing.cases -> time"),
     ],
     ids=[
@@ -157,6 +164,59 @@ def test_a_missing_docstring_is_seen_wherever_a_name_is_public():
     found = list(undocumented(ast.parse(source)))
 
     assert found == ["the module", "run", "Store", "Store.claim"]
+
+
+# -- technologies ------------------------------------------------------------------------------------------------------
+
+TECHNOLOGY = re.compile(r"sqlite|postgres|psycopg|mysql|mariadb|redis|valkey", re.IGNORECASE)
+ABOVE_STORES = [path for path in MODULES if PACKAGE / "stores" not in path.parents]
+
+
+def technologies_in(tree: ast.Module) -> Iterator[str]:
+    """Give what names a technology in code: an identifier, an import, a text that is neither docstring nor URL."""
+    rooms = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    docstrings = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, rooms) and node.body and isinstance(node.body[0], ast.Expr)
+    }
+    for node in ast.walk(tree):
+        for field in ("id", "attr", "arg", "name", "asname", "module"):
+            if isinstance(name := getattr(node, field, None), str) and TECHNOLOGY.search(name):
+                yield name
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
+            text = re.sub(r"[\w+]+://\S*", "", node.value)  # an example of what to write
+            if TECHNOLOGY.search(text):
+                yield text
+
+
+@pytest.mark.parametrize("path", ABOVE_STORES, ids=by_path)
+def test_nothing_above_the_stores_names_a_technology(path):
+    assert list(technologies_in(ast.parse(path.read_text("utf-8")))) == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        'is_embedded = dialect.name == "sqlite"',
+        "import psycopg",
+        "from redis.client import Redis",
+        "from flask_idempotency.stores.postgres import open_url",
+        "from flask_idempotency.stores import sqlite_file",
+        "sqlite_path = 1",
+        "found = error.sqlite_errorname",
+        'def connect(mysql): "Connect."',
+        'words = f"{name} of PostgreSQL"',
+    ],
+)
+def test_a_technology_is_seen_wherever_code_names_it(source):
+    assert list(technologies_in(ast.parse(source)))
+
+
+def test_docstrings_comments_and_examples_of_urls_may_name_a_technology():
+    source = '"""On SQLite."""\ndef f():\n    """As PostgreSQL."""\n    return "write postgresql://h/d"  # or redis\n'
+
+    assert list(technologies_in(ast.parse(source))) == []
 
 
 # -- nothing that a stored value could take over -----------------------------------------------------------------------

@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[1]
 
 # Why each can wait: the first tier shows the same promise in a smaller way, or somebody's tools are tested, not ours.
 SOAK: Final = {
+    "tests/conformance/test_planted_alone.py": "nothing else is named; test_planted_faults.py shows that the fault is",
     "tests/demo_shop/test_browser_lab.py": "every switch of the lab; test_browser.py clicks through a purchase",
     "tests/demo_shop/test_browser_plain.py": "a purchase without JavaScript; test_rooms.py posts the same forms",
     "tests/demo_shop/test_launcher.py": "how the demo is started and stopped",
@@ -45,8 +46,11 @@ SOAK: Final = {
     "tests/workshop": "the test tools themselves",
 }
 
-# What one database shows over HTTP, or with real processes, the other shows in the second tier.
-SECOND_DATABASE: Final = {
+# What one database shows over HTTP, with real processes, or of what views, hooks and commands are told, the other shows
+# in the second tier; so does the second screen. What a session, a statement or a lock does is tested on both at once.
+SECOND: Final = {
+    "tests/conformance": "postgresql",
+    "tests/demo_shop/test_browser_pages.py": "desktop",
     "tests/demo_shop": "postgresql",
     "tests/extension": "postgresql",
     "tests/guards": "sqlite",
