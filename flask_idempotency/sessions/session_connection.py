@@ -13,6 +13,10 @@ OWN_COMMITS = (
     "A session of this request asks for isolation_level='AUTOCOMMIT', and would commit what it writes before the answer"
     " is stored; leave the isolation level alone in a protected view, or use guard='lease'."
 )
+DETACHED = (
+    "A view detaches a connection from the pool of the app's engine, but the request's transaction is on it; leave it in"
+    " the pool, or use guard='lease'."
+)
 _READING = frozenset({Intent.READ, Intent.REFRESH})
 
 
@@ -116,6 +120,10 @@ class SessionConnection:
         """Raise WorkRefused if these options of a connection would end the transaction."""
         if is_autocommit(options.get("isolation_level")):
             self.shared.refuse(OWN_COMMITS)
+
+    def detach(self) -> None:
+        """Refuse: the pool would lose the connection that the claim is on."""
+        self.shared.refuse(DETACHED)
 
     def _end_savepoint(self, name: str) -> int:
         place = self._savepoints.index(name)

@@ -9,6 +9,7 @@ from sqlalchemy import event, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from flask_idempotency import signals
+from flask_idempotency.errors import WorkRefused
 
 
 def writes_raw(shop, note):
@@ -351,3 +352,34 @@ def test_what_a_raw_connection_has_written_behind_its_commit_and_left_is_missed(
     shop.serve(view)
 
     assert (shop.send().status_code, shop.notes, shop.records) == (500, [], 0)
+
+
+def of_the_session(shop):
+    shop.db.session.connection().detach()
+
+
+def of_the_engine(shop):
+    with shop.db.engine.connect() as connection:
+        connection.detach()
+
+
+def of_the_pool(shop):
+    shop.db.engine.raw_connection().detach()
+
+
+@pytest.mark.parametrize("detach", [of_the_session, of_the_engine, of_the_pool])
+def test_the_connection_of_a_claim_cannot_be_detached_from_its_pool(shop, caplog, detach):
+    def view():
+        shop.db.session.add(shop.db.Order(note="in vain"))
+        shop.db.session.flush()
+        with suppress(WorkRefused):
+            detach(shop)
+        shop.db.session.commit()
+        return "made", 201
+
+    shop.serve(view)
+
+    assert [shop.send().status_code for _ in range(2)] == [500, 500]
+    assert shop.notes == []
+    assert shop.engine.pool.checkedout() == 0
+    assert "leave it in the pool, or use guard='lease'" in caplog.text
