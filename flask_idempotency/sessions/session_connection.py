@@ -65,6 +65,7 @@ class SessionConnection:
 
         Its cursor may have been made in another turn.
         """
+        self.shared.check_undo(self, statement)
         usual = self.intent
         if usual in _READING and (found := self.shared.intent_of(statement)) is not Intent.READ:
             self.intent = found

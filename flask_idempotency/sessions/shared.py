@@ -11,7 +11,7 @@ from flask_idempotency.errors import WorkRefused
 from flask_idempotency.sessions.layers import Layer
 from flask_idempotency.sessions.open_transaction import OpenTransaction
 from flask_idempotency.sessions.turns import in_turn
-from flask_idempotency.stores.words import Intent
+from flask_idempotency.stores.words import Intent, Kind
 
 if TYPE_CHECKING:
     from flask_idempotency.sessions.session_connection import SessionConnection
@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 TORN = (
     "A session of this request did not commit its changes, and another one wrote after them; they share one transaction"
     " here, which cannot undo the earlier changes and keep the later ones: use one session, or guard='lease'."
+)
+TORN_BY_TEXT = (
+    "A session of this request rolled back to a savepoint by a statement of its own, and another session may have"
+    " written since then; use begin_nested(), or one session."
 )
 
 
@@ -31,6 +35,7 @@ class SharedTransaction:
     def __init__(self, transaction: OpenTransaction, *, ignores_begin: bool = False) -> None:
         self._transaction, self.pooled = transaction, transaction.pooled
         self.intent_of, self.is_begin = transaction.store.intent_of, transaction.store.is_begin
+        self._kind_of = transaction.store.kind_of
         self.ignores_begin = ignores_begin  # the app begins by a statement, where its driver does not begin
         self.turn = RLock()  # whoever has it acts; it lasts as long as the statement that follows
         self.last: SessionConnection | None = None  # the one that has acted last
@@ -135,6 +140,12 @@ class SharedTransaction:
             merged = self._layers.pop()
             self._layers[-1].has_written |= merged.has_written
             self._layers[-1].may_have_changed |= merged.may_have_changed
+
+    def check_undo(self, connection: "SessionConnection", statement: str) -> None:
+        """Raise WorkRefused for a rollback to a savepoint of the app's own if it may take along what others have done."""
+        others = any(layer.owner is not connection and layer.has_written for layer in self._layers)
+        if others and self._kind_of(statement) is Kind.UNDO:
+            self.refuse(TORN_BY_TEXT)
 
     def note_failure(self) -> None:
         """Check whether a statement that failed has ended the transaction, as a full disk does in some databases."""

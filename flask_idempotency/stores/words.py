@@ -15,6 +15,7 @@ _NO_CHANGE = re.compile(
 )
 _COMMIT = re.compile(r"\s*(COMMIT|END)\b", re.IGNORECASE)
 _ROLLBACK = re.compile(r"\s*(ROLLBACK|ABORT)\b(?!.*\bTO\b)", re.IGNORECASE | re.DOTALL)
+_ROLLBACK_TO = re.compile(r"\s*ROLLBACK\b.*\bTO\b", re.IGNORECASE | re.DOTALL)
 _CHANGE_ANYWHERE = re.compile(r"\b(INSERT|UPDATE|DELETE|MERGE|REPLACE)\b", re.IGNORECASE)
 
 _WORDS = """
@@ -66,6 +67,7 @@ class Kind(Enum):
     QUERY = auto()  # or a setting, or a savepoint: no rows are changed
     COMMIT = auto()
     ROLLBACK = auto()
+    UNDO = auto()  # to a savepoint that the app has set by a statement of its own
     CHANGE = auto()
     OTHER = auto()
 
@@ -95,6 +97,8 @@ def kind_of(statement: str) -> Kind:
         return Kind.COMMIT
     if _ROLLBACK.match(statement):
         return Kind.ROLLBACK
+    if _ROLLBACK_TO.match(statement):
+        return Kind.UNDO
     return Kind.CHANGE if _CHANGE_ANYWHERE.search(statement) else Kind.OTHER
 
 

@@ -4,7 +4,7 @@ import gc
 from inspect import getsource
 
 import pytest
-from sqlalchemy import event, func, insert, select
+from sqlalchemy import event, func, insert, select, text
 
 from flask_idempotency import idempotent, phase
 
@@ -442,3 +442,35 @@ def test_what_a_listener_writes_in_the_middle_of_a_query_is_not_taken_for_readin
 
     assert shop.send().status_code == 201
     assert shop.notes[rest:] == unprotected
+
+
+def undoes_by_a_statement(shop, mine, other):
+    mine.execute(text("SAVEPOINT mine"))
+    add(shop, mine, "in vain")
+    mine.execute(text("ROLLBACK TO SAVEPOINT mine"))
+    add(shop, mine, "mine")
+    mine.commit()
+
+
+def undoes_by_a_statement_what_the_other_has_committed(shop, mine, other):
+    mine.execute(text("SAVEPOINT mine"))
+    add(shop, mine, "in vain")
+    add(shop, other, "the other's")
+    other.commit()
+    mine.execute(text("ROLLBACK TO SAVEPOINT mine"))
+    mine.commit()
+
+
+@pytest.mark.parametrize(
+    ("story", "status", "left"),
+    [
+        (undoes_by_a_statement, 201, ["mine"]),
+        (undoes_by_a_statement_what_the_other_has_committed, 500, []),
+    ],
+)
+def test_a_savepoint_that_is_undone_by_a_statement_takes_nothing_of_another_session(shop, caplog, story, status, left):
+    shop.serve(tell(shop, story))
+
+    assert [shop.send().status_code for _ in range(2)] == [status] * 2
+    assert shop.notes == left
+    assert ("use begin_nested(), or one session" in caplog.text) == (status == 500)
