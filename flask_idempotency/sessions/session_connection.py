@@ -14,8 +14,8 @@ OWN_COMMITS = (
     " is stored; leave the isolation level alone in a protected view, or use guard='lease'."
 )
 DETACHED = (
-    "A view detaches a connection from the pool of the app's engine, but the request's transaction is on it; leave it in"
-    " the pool, or use guard='lease'."
+    "A view detaches a connection from the pool of the app's engine, but the request's transaction is on it; leave it"
+    " in the pool, or use guard='lease'."
 )
 _READING = frozenset({Intent.READ, Intent.REFRESH})
 

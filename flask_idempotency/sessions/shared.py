@@ -142,7 +142,7 @@ class SharedTransaction:
             self._layers[-1].may_have_changed |= merged.may_have_changed
 
     def check_undo(self, connection: "SessionConnection", statement: str) -> None:
-        """Raise WorkRefused for a rollback to a savepoint of the app's own if it may take along what others have done."""
+        """Raise WorkRefused for a rollback to a savepoint of the app's own if it may undo what others have done."""
         others = any(layer.owner is not connection and layer.has_written for layer in self._layers)
         if others and self._kind_of(statement) is Kind.UNDO:
             self.refuse(TORN_BY_TEXT)

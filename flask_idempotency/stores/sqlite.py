@@ -136,8 +136,8 @@ class SqliteStore(SqliteTransactions):
             return f"let the app write the file {self._path} and the folder it is in"
         if getattr(error, "sqlite_errorname", "").startswith("SQLITE_BUSY"):
             return (
-                f"another connection holds the write lock on {self._path}; keep transactions that write short, commit in"
-                " hooks that write before a view under the lease guard, end open SQLite shells, or use PostgreSQL"
+                f"another connection holds the write lock on {self._path}; keep transactions that write short, commit"
+                " in hooks that write before a view under the lease guard, end open SQLite shells, or use PostgreSQL"
             )
         return MAKE_TABLES if any(words in str(error) for words in _MISSING) else None
 
