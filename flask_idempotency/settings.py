@@ -17,6 +17,7 @@ DialectName = Literal["ietf", "stripe"]
 DOCS_URL = "https://flask-idempotency.readthedocs.io/en/latest/errors.html"
 SHORTEST, LONGEST_LEASE, LONGEST_RETENTION = timedelta(seconds=1), timedelta(days=1), timedelta(days=3650)
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
+LONGEST_RECALL = timedelta(minutes=10)  # far below the margin before a record's expiry
 LONGEST_WAIT = timedelta(minutes=5)  # a waiting duplicate occupies a worker thread, and no usual proxy waits longer
 
 _NOT_YET: dict[str, Collection[object] | None] = {  # None: every value
@@ -37,6 +38,7 @@ class Settings:
     lease: timedelta = timedelta(seconds=30)  # two renewals may be missed; a crashed request waits no longer
     retention: timedelta = timedelta(hours=24)  # a day of retries, as the payment providers do
     grace: timedelta = timedelta(hours=1)  # expired records can be inspected a while longer
+    replay_cache: timedelta = timedelta(seconds=5)  # retries come in bursts; a deletion is noticed this late
     in_flight: InFlight = "conflict"  # a duplicate does not occupy a worker
     wait: timedelta = timedelta(seconds=10)  # below the usual timeouts of clients and proxies
     dialect: DialectName = "ietf"  # the draft's statuses, problem documents
@@ -154,6 +156,7 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "LEASE": _duration(SHORTEST, LONGEST_LEASE),
     "RETENTION": _duration(SHORTEST, LONGEST_RETENTION),
     "GRACE": _duration(timedelta(0), LONGEST_RETENTION),
+    "REPLAY_CACHE": _duration(timedelta(0), LONGEST_RECALL),
     "IN_FLIGHT": _one_of(get_args(InFlight)),
     "WAIT": _duration(timedelta(0), LONGEST_WAIT),
     "DIALECT": _one_of(get_args(DialectName)),

@@ -16,8 +16,10 @@ from flask import Flask, current_app
 from flask.sansio.blueprints import Blueprint  # of which the app's own kind is one
 
 from flask_idempotency import scopes, signals
+from flask_idempotency.core.record import Record
 from flask_idempotency.errors import ConfigError, StoreUnavailable
 from flask_idempotency.guards.housekeeping import Housekeeper
+from flask_idempotency.guards.recent import RecentReplays
 from flask_idempotency.guards.sightings import Sightings
 from flask_idempotency.guards.waiting import Waiters, WaitLimit
 from flask_idempotency.http.additions import ReplayHook
@@ -64,6 +66,7 @@ class State:
     housekeeper: Housekeeper
     dialect: Dialect
     guard: Guard  # of views that do not choose their own
+    recent: RecentReplays
     given_database: Database | None = None  # None: neither the transaction guard nor phase() is available
     caller: CallerFunction | None = None  # gives a resumed request the identity of its caller
     missing: str = NO_DATABASE  # what the transaction guard and phase() lack without a database
@@ -144,6 +147,11 @@ class State:
         """Say whether decorators of the view run only after its request is opened."""
         return has_decorators_inside(current_app.view_functions[endpoint], method)
 
+    def remember(self, record: Record) -> None:
+        """Keep a record that was read for the next replays; not in tests, which may drop their tables in between."""
+        if not current_app.testing:
+            self.recent.keep(record)
+
     def warn_once(self, message: str, *about: object) -> None:
         """Log a warning, unless the same was logged before."""
         if self.is_news(text := message % about):
@@ -210,7 +218,7 @@ def make_state(
         store = open_store(url, is_apps_own=database is not None)
     elif not callable(getattr(store, "claim", None)):
         raise ConfigError("store= must be a Store object; put the URL of a store into IDEMPOTENCY_STORE.")
-    adds_tables, missing = False, NO_DATABASE
+    adds_tables, missing, replay_cache = False, NO_DATABASE, settings.replay_cache
     if database is not None and isinstance(store, TransactionalStore):
         adds_tables = hasattr(getattr(db, "metadata", None), "tables")
     elif database is not None:
@@ -219,6 +227,7 @@ def make_state(
 
         assert isinstance(store, MemoryStore), "the records of any other database of the app's own are in it"
         store, database = records_beside(database), None  # beside the in-memory database, not in it
+        replay_cache = timedelta(0)  # they are forgotten together with its tables
     guard: Guard = settings.guard or ("lease" if database is None else "transaction")
     if database is not None and isinstance(store, TransactionalStore) and database.engine.driver not in store.drivers:
         name, wanted = database.engine.name, " or ".join(store.drivers)
@@ -231,7 +240,19 @@ def make_state(
         raise ConfigError(f"caller= must be a function that takes the scope, not {caller!r}.")
     dialect = open_dialect(settings.dialect, settings.docs_url)
     state = State(
-        settings, store, scope, housekeeper, dialect, guard, database, caller, missing, adds_tables, on_replay, defaults
+        settings,
+        store,
+        scope,
+        housekeeper,
+        dialect,
+        guard,
+        RecentReplays(replay_cache),
+        database,
+        caller,
+        missing,
+        adds_tables,
+        on_replay,
+        defaults,
     )
     state.policy()  # raises ConfigError for settings that contradict
     if adds_tables:

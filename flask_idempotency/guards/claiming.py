@@ -23,6 +23,8 @@ def choose_course(
     state: State, policy: Policy, reading: Reading, patience: timedelta
 ) -> LeaseAttempt | Replay | Refuse:
     """Ask the store for the claim; while another attempt holds it, wait at most for *patience*."""
+    if (known := state.recent.find(reading.asked.id)) is not None:
+        return course_of(Settled(known), reading)
     first = stored_request(state) if policy.resumable else None
     course = _ask(state, policy, reading, first)
     if patience and is_in_flight(course):
@@ -34,9 +36,19 @@ def choose_course(
 
 def _ask(state: State, policy: Policy, reading: Reading, first: Checkpoint | None) -> Run | Replay | Refuse:
     asked, found = _claim(state.ready_store(), policy, reading, first)
-    if isinstance(found, Settled) and found.is_new:
-        tell_of_quarantine(reference_of(found.record.asked.id), found.record.reason)
+    if isinstance(found, Settled):
+        if found.is_new:
+            tell_of_quarantine(reference_of(found.record.asked.id), found.record.reason)
+        state.remember(found.record)
     return decide(found, asked)
+
+
+def course_of(found: Busy | Settled, reading: Reading) -> Replay | Refuse:
+    """Decide by the fingerprint rules of the record that was found, so that an upgrade causes no refusals."""
+    asked = reading.asked if found.fingerprint is None else reading.by_rules_of(found.fingerprint)
+    course = decide(found, asked.fingerprint)
+    assert not isinstance(course, Run), "only a claim is run"
+    return course
 
 
 def _place_to_wait(state: State) -> AbstractContextManager[bool]:

@@ -6,12 +6,14 @@ from datetime import timedelta
 from sqlalchemy import Connection
 from sqlalchemy.orm import Session
 
-from flask_idempotency.core.decision import Refuse, Replay, Run, decide, is_in_flight
-from flask_idempotency.core.record import Asked, Busy, Claim, Settled
+from flask_idempotency.core.decision import Refuse, Replay, is_in_flight
+from flask_idempotency.core.record import Asked, Busy, Claim, Record, Settled
+from flask_idempotency.core.scope import RecordId
 from flask_idempotency.errors import (
     ConfigError,
     IdempotencyError,
 )
+from flask_idempotency.guards.claiming import course_of
 from flask_idempotency.guards.transaction import TransactionAttempt
 from flask_idempotency.http.reading import Reading
 from flask_idempotency.policy import Policy
@@ -48,9 +50,9 @@ def choose_course(
     state.ready_store()
     store = state.transactional_store
     outer = outer_connection(state.database)
-    known = store.recall(reading.asked.id) if outer is None else None  # a test's transaction is invisible to others
+    known = _recall(state, reading.asked.id) if outer is None else None  # a test's transaction is invisible to others
     if known is not None:
-        return _course(Settled(known), reading)
+        return course_of(Settled(known), reading)
     sessions = open_sessions(state.database)
     session = sessions[0] if sessions else None
     if session is not None and session.in_nested_transaction():
@@ -61,24 +63,26 @@ def choose_course(
     if outer is not None:
         settle_sessions(state.database)
         found = _enter(state, policy, reading.asked, None, timedelta(0), outer)
-        return found if isinstance(found, TransactionAttempt) else _course(found, reading)
+        return found if isinstance(found, TransactionAttempt) else course_of(found, reading)
     if any(has_written_here(state.database, store, other) for other in sessions[1:]):
         raise IdempotencyError(WRITTEN_BEFORE)
     found = _ask(state, policy, reading.asked, session)
-    if isinstance(found, Busy) and patience and is_in_flight(course := _course(found, reading)):
+    if isinstance(found, Busy) and patience and is_in_flight(course := course_of(found, reading)):
         with state.wait_limit.place(state.database.engine) as has_place:
             if not has_place:
                 return course
             found = _ask(state, policy, reading.asked, session, patience)
-    return found if isinstance(found, TransactionAttempt) else _course(found, reading)
+    if isinstance(found, Settled):
+        state.remember(found.record)
+    return found if isinstance(found, TransactionAttempt) else course_of(found, reading)
 
 
-def _course(found: Busy | Settled, reading: Reading) -> Replay | Refuse:
-    """Decide by the fingerprint rules of the record that was found, so that an upgrade causes no refusals."""
-    asked = reading.asked if found.fingerprint is None else reading.by_rules_of(found.fingerprint)
-    course = decide(found, asked.fingerprint)
-    assert not isinstance(course, Run), "only a claim is run"
-    return course
+def _recall(state: State, record: RecordId) -> Record | None:
+    """Give a record that this process has read a short time ago, or read one that it has met before."""
+    found = state.recent.find(record)
+    if found is None and (found := state.transactional_store.recall(record)) is not None:
+        state.remember(found)
+    return found
 
 
 def _ask(

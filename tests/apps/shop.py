@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 from threading import Event, Semaphore
+from time import monotonic
 from typing import Any
 
 import psycopg
@@ -161,13 +162,16 @@ def sql(shop_url: str) -> Iterator[Callable[..., Any]]:
 
 
 @pytest.fixture
-def let_pass(sql: Callable[..., Any], shop_url: str) -> Callable[[float], None]:
-    """`let_pass(seconds)`: move the times of all records back, as if so much time had passed."""
+def let_pass(sql: Callable[..., Any], shop_url: str, monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """`let_pass(seconds)`: move the times of all records back and this process's clock forward."""
     amount = "make_interval(secs => :seconds)" if shop_url.startswith("postgresql") else ":seconds"
+    passed = [0.0]
+    monkeypatch.setattr("flask_idempotency.guards.recent.monotonic", lambda: monotonic() + sum(passed))
 
     def move(seconds: float) -> None:
         times = ", ".join(f"{name} = {name} - {amount}" for name in ("lease_until", "expires_at", "created_at"))
         sql(f"UPDATE idempotency_record SET {times}", seconds=seconds)
+        passed.append(seconds)
 
     return move
 

@@ -62,6 +62,7 @@ def live_through_everything(shop, sql, let_pass):
     send()
     send()
     refused.append(send(json={"another": BODY}))
+    let_pass(60)
     sql("UPDATE idempotency_record SET body = :body", body=f"tampered {ANSWER}".encode())
     refused.append(send())
     sql("UPDATE idempotency_record SET state = 'quarantined'")

@@ -42,6 +42,7 @@ MALFORMED = {
     "LEASE": [*BAD_DURATIONS, timedelta(days=2)],
     "RETENTION": BAD_DURATIONS,
     "GRACE": [-1, "60", None, True, nan, -inf, timedelta(days=40000)],
+    "REPLAY_CACHE": [-1, "5", None, True, nan, inf, 601],
     "IN_FLIGHT": BAD_CHOICES,
     "WAIT": [-1, "10", None, True, nan, inf, 301],
     "DIALECT": [*BAD_CHOICES, "Stripe", "stripe ", "rfc"],
@@ -64,6 +65,7 @@ ACCEPTED = {
     "LEASE": [1, 30.5, timedelta(days=1)],
     "RETENTION": [1, timedelta(days=3650), 86400],
     "GRACE": [0, timedelta(0), 1],
+    "REPLAY_CACHE": [0, timedelta(0), 0.5, timedelta(minutes=10)],
     "IN_FLIGHT": ["conflict", "wait", "accepted"],
     "WAIT": [0, 0.5, 300, timedelta(minutes=5)],
     "DIALECT": ["ietf", "stripe"],
@@ -110,7 +112,7 @@ def test_a_sensible_value_is_accepted(name, value):
     settings = read_settings({f"IDEMPOTENCY_{name}": value})
 
     read = getattr(settings, name.lower())
-    if name in ("LEASE", "RETENTION", "GRACE", "WAIT"):
+    if name in ("LEASE", "RETENTION", "GRACE", "REPLAY_CACHE", "WAIT"):
         assert read == (value if isinstance(value, timedelta) else timedelta(seconds=value))
     elif name == "METHODS":
         assert read == {method.upper() for method in value}
