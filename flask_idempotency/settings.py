@@ -1,6 +1,7 @@
 """Every IDEMPOTENCY_* setting: its name, type, default and the reason for the default. Read once, frozen, checked."""
 
 import re
+from base64 import b64decode
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
@@ -17,11 +18,11 @@ DialectName = Literal["ietf", "stripe"]
 DOCS_URL = "https://flask-idempotency.readthedocs.io/en/latest/errors.html"
 SHORTEST, LONGEST_LEASE, LONGEST_RETENTION = timedelta(seconds=1), timedelta(days=1), timedelta(days=3650)
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
+KEY_BYTES = 32  # AES-256
 LONGEST_RECALL = timedelta(minutes=10)  # far below the margin before a record's expiry
 LONGEST_WAIT = timedelta(minutes=5)  # a waiting duplicate occupies a worker thread, and no usual proxy waits longer
 
 _NOT_YET: dict[str, Collection[object] | None] = {  # None: every value
-    "ENCRYPTION_KEYS": None,
     "QUOTA": None,
 }
 
@@ -46,7 +47,7 @@ class Settings:
     max_body: int = 4 * 1024 * 1024  # bytes: holds any form or JSON order, and bounds a worker's memory
     docs_url: str = DOCS_URL
     housekeeping: bool = True  # renews leases and reaps; without it, run flask idempotency reap regularly
-    encryption_keys: None = None
+    encryption_keys: tuple[bytes, ...] | None = field(default=None, repr=False)  # none: the database is trusted
     quota: None = None
 
 
@@ -78,7 +79,8 @@ def check(name: str, value: Any, prefix: str = "") -> Any:
 
 def _shown(name: str, value: object) -> str:
     text = repr(value)
-    return "" if name == "STORE" or "@" in text or len(text) > 100 else f", not {text}"  # a URL may hold a password
+    is_secret = name in ("STORE", "ENCRYPTION_KEYS") or "@" in text  # a URL may hold a password
+    return "" if is_secret or len(text) > 100 else f", not {text}"
 
 
 def _duration(shortest: timedelta, longest: timedelta) -> Callable[[Any], timedelta]:
@@ -143,6 +145,22 @@ def _docs_url(value: Any) -> str:
     return value
 
 
+def _keys(value: Any) -> tuple[bytes, ...] | None:
+    if value is None:
+        return None
+    sentence = "must be a list of different keys, each 32 random bytes in URL-safe base64"
+    if not isinstance(value, list | tuple) or not value or not all(isinstance(each, str) for each in value):
+        raise TypeError(sentence)
+    standard = [each.rstrip("=").replace("-", "+").replace("_", "/") for each in value]
+    try:
+        keys = tuple(b64decode(each + "=" * (-len(each) % 4), validate=True) for each in standard)
+    except ValueError:
+        raise ValueError(sentence) from None
+    if {len(key) for key in keys} != {KEY_BYTES} or len(set(keys)) < len(keys):
+        raise ValueError(sentence)
+    return keys
+
+
 def _nothing(value: Any) -> None:
     return None
 
@@ -164,6 +182,6 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "MAX_BODY": _size,
     "DOCS_URL": _docs_url,
     "HOUSEKEEPING": _boolean,
-    "ENCRYPTION_KEYS": _nothing,
+    "ENCRYPTION_KEYS": _keys,
     "QUOTA": _nothing,
 }

@@ -233,6 +233,10 @@ def make_state(
         name, wanted = database.engine.name, " or ".join(store.drivers)
         missing = f"the driver {wanted}: write {name}+{wanted}://... in SQLALCHEMY_DATABASE_URI"
         database = None  # its connections cannot be shared, so the records get connections of their own
+    if settings.encryption_keys is not None:
+        from flask_idempotency.stores.sealed import Cipher, SealedStore  # needed by few apps
+
+        store = cast(Store, SealedStore(store, Cipher(settings.encryption_keys)))
     defaults = BlueprintDefaults() if defaults is None else defaults
     retention = partial(longest_retention, app, settings.retention, defaults)
     housekeeper = Housekeeper(store, settings.grace, retention, partial(_tell_as, app), enabled=settings.housekeeping)

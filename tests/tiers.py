@@ -42,6 +42,7 @@ SOAK: Final = {
     "tests/phases/test_gateway_down.py": "an outage of minutes with eager clients",
     "tests/stores/test_mutants.py": "every weakened store is found by the contract",
     "tests/stores/test_mutants_at_random.py": "and by the state machine",
+    "tests/stores/test_sealed_contract.py": "the contract once more; test_sealed.py reads back what was encrypted",
     "tests/transaction/test_database_killed.py": "a killed database under load; test_kills.py kills workers",
     "tests/workshop": "the test tools themselves",
 }

@@ -1,6 +1,7 @@
 """Every IDEMPOTENCY_* setting: what it takes, and the one sentence for what it does not."""
 
 import re
+from base64 import urlsafe_b64encode
 from dataclasses import fields
 from datetime import timedelta
 from math import inf, nan
@@ -14,6 +15,7 @@ from flask_idempotency.settings import Settings, read_settings
 from flask_idempotency.stores.memory import MemoryStore
 
 NAMES = [entry.name.upper() for entry in fields(Settings)]
+A_KEY, OTHER_KEY = urlsafe_b64encode(bytes(32)).decode().rstrip("="), urlsafe_b64encode(b"\xfb" * 32).decode()
 BAD_DURATIONS = [
     0,
     -1,
@@ -53,7 +55,10 @@ MALFORMED = {
         "https://x/\n", "https://x/a b", "https://x/>", 'https://x/"', "http://[bad", "javascript:alert(1)", None, 1, b"https://x",
     ],
     "HOUSEKEEPING": BAD_BOOLEANS,
-    "ENCRYPTION_KEYS": ["s3cret", ["s3cret"], b"s3cret", {}, False],
+    "ENCRYPTION_KEYS": [
+        "s3cret", ["s3cret"], b"s3cret", {}, False, [], [A_KEY, "s3cret"], [A_KEY, A_KEY], [A_KEY[:-2]], [b"s3cret"],
+        [A_KEY[:-1] + "!"], A_KEY, [A_KEY + "AAAA"], [None],
+    ],
     "QUOTA": [{"records": 1, "bytes": 1}, 1, "x", {}, False],
 }  # fmt: skip
 ACCEPTED = {
@@ -73,11 +78,10 @@ ACCEPTED = {
     "MAX_BODY": [1, 1 << 40],
     "DOCS_URL": ["https://x", "http://localhost:8000/errors.html?lang=en"],
     "HOUSEKEEPING": [True, False],
-    "ENCRYPTION_KEYS": [None],
+    "ENCRYPTION_KEYS": [None, [A_KEY], (A_KEY + "=", OTHER_KEY)],
     "QUOTA": [None],
 }
 NOT_YET = [
-    ("ENCRYPTION_KEYS", ["s3cret"]),
     ("QUOTA", {"records": 1000}),
 ]
 
@@ -116,6 +120,8 @@ def test_a_sensible_value_is_accepted(name, value):
         assert read == (value if isinstance(value, timedelta) else timedelta(seconds=value))
     elif name == "METHODS":
         assert read == {method.upper() for method in value}
+    elif name == "ENCRYPTION_KEYS" and value is not None:
+        assert read == (bytes(32), b"\xfb" * 32)[: len(value)]
     else:
         assert read == value
 
