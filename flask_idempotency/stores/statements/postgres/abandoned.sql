@@ -1,4 +1,4 @@
--- Read requests that were left in the middle and can be gone on with; the one that was left first comes first.
+-- Read the requests that were interrupted and can be resumed, the oldest interruption first.
 SELECT @record
   FROM idempotency_record
  WHERE state = 'running' AND (token IS NULL OR lease_until <= clock_timestamp())

@@ -1,5 +1,6 @@
--- Begin to make or upgrade the tables, one at a time: PostgreSQL does not wait for whoever makes the same.
--- It takes as long as it takes, unless the role has bounds of its own.
+-- Take the lock that makes workers create or upgrade the tables one after the other; PostgreSQL itself would let two
+-- collide.
+-- This may take long: no timeout applies unless the role sets one.
 BEGIN;
 SET LOCAL lock_timeout TO DEFAULT;
 SET LOCAL statement_timeout TO DEFAULT;

@@ -1,4 +1,5 @@
--- Have the server give up what follows in this transaction before we do: a statement that outlived its caller would be
--- carried out at any time later, and keep one of the server's processes until then. A table's lock is waited for before a
--- statement begins, so this is a statement of its own. The wait for a standby at COMMIT is not cut short by it.
+-- Make the server abort the later statements of this transaction before we stop waiting for them: a statement that
+-- outlives its caller could be executed at any time later, and would occupy a server process until then.
+-- This is a statement of its own because a statement waits for table locks before it begins. It does not shorten a
+-- COMMIT's wait for a standby.
 SELECT set_config('lock_timeout', :wait, true), set_config('statement_timeout', :longest, true)

@@ -1,4 +1,4 @@
--- Read how far the run of a record has come, in the order in which it went.
+-- Read the checkpoints of a record in the order in which they were made.
 SELECT name, kind, state, generation, result, position, clock_timestamp() - at
   FROM idempotency_checkpoint
  WHERE record_id = :id

@@ -1,6 +1,7 @@
--- Give the first caller the right to run. No row back: there is a record already, live or not.
--- A claim that a crash of the database forgets would be given twice, so it is on the disk whatever the role's default says.
--- Who has a row already is not waited for: it may be in the middle of a phase, for as long as that takes.
+-- Give the first caller the right to run. No row back: there is already a record, live or not.
+-- The claim is flushed to disk whatever the role's default says, because a claim forgotten in a database crash would be
+-- given twice.
+-- This does not wait for whoever has locked an existing row: it may be in a phase, however long that takes.
 INSERT INTO idempotency_record
        (id, scope, method, path, fingerprint, state, token, point, attempt, created_at, lease_until)
 SELECT :id, :scope, :method, :path, :fingerprint, 'running', :token, :point::text,

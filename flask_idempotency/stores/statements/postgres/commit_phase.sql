@@ -1,7 +1,7 @@
--- Add the checkpoint of a phase to the work that it stands for; both are committed, or neither. It fails, and the work
--- with it, unless the record has been moved on to it in this very transaction: a checkpoint must have a record.
--- The lease of a phase stands still, for nobody could renew it. That is written down only if it makes a difference before
--- the next renewal: a phase is short as a rule, and a row is written anew for it.
+-- Add a phase's checkpoint to its work; both are committed, or neither. It fails, and the work with it, unless this
+-- same transaction has moved the record on to it: a checkpoint must have a record.
+-- The lease stands still during a phase, because nobody could renew it. The new end is written only if it matters
+-- before the next renewal: most phases are short, and each write makes a new version of the row.
 WITH prolonged AS (
     UPDATE idempotency_record
        SET lease_until = lease_until + (clock_timestamp() - transaction_timestamp())

@@ -1,6 +1,7 @@
--- Finish our own record, once. Retention counts from here. No row back: the claim was lost, or this was done before.
--- A lease that has passed is no obstacle while the token is still ours; the token stays, to tell whose answer it is.
--- An answer given is an answer kept, whatever the role's default says.
+-- Finish our own record, once. Retention counts from here. No row back: the claim was lost, or the record is already
+-- finished.
+-- A lease that has passed is no obstacle while the token is still ours. The token stays, to show whose answer it is.
+-- The answer is flushed to disk whatever the role's default says: once given, it must be kept.
 UPDATE idempotency_record
    SET state = 'finished', status = :status, headers = :headers, body = :body, lease_until = NULL,
        expires_at = clock_timestamp() + :retention

@@ -1,4 +1,4 @@
--- Finish our own record as complete does, and delete its request: nobody has to go on with it.
+-- Finish our own record as complete does, and delete its stored request: nobody has to resume it.
 WITH finished AS (
 @complete
 ), dropped AS (

@@ -1,5 +1,6 @@
--- Move our own record on by one point, and write its checkpoint down. No row back: the claim was lost, or it does not stand
--- where it stood. Sent again after a lost answer, it changes nothing and says the same.
+-- Advance our own record by one point and write its checkpoint. No row back: the claim was lost, or the record is at
+-- another point.
+-- Repeated after a lost answer, it changes nothing and returns the same.
 WITH moved AS (
     UPDATE idempotency_record
        SET point = :point

@@ -1,7 +1,8 @@
--- Move our own record on by one point, first in the transaction of a phase. No row back: the claim was lost, or it does not
--- stand where it stood. The waits for this row and its table are bounded by bound_wait before; whatever the step waits for
--- later is as the app had set.
--- A worker that is stopped in the middle must not hold its locks for ever, unless the role has a bound of its own.
+-- Advance our own record by one point, as the first statement of a phase's transaction. No row back: the claim was
+-- lost, or the record is at another point.
+-- bound_wait has limited the waits for this row and its table; the app's own limit applies to later waits of the step.
+-- If the role has no limit of its own, set one here, so that a worker stopped in the middle does not hold its locks for
+-- ever.
 UPDATE idempotency_record
    SET point = :point
  WHERE id = :id AND token = :token AND state = 'running' AND point IS NOT DISTINCT FROM :previous

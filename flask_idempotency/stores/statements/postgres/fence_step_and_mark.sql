@@ -1,4 +1,4 @@
--- Begin a phase as fence_step does, and write the answer of the effect before it down.
+-- Begin a phase as fence_step does, and write the result of the effect before it.
 WITH moved AS (
 @fence_step
 )

@@ -1,5 +1,6 @@
--- Add a finished record to the work that made its answer; both are committed, or neither. The key decides between rivals.
--- An answer given is an answer kept, whatever the role's default says.
+-- Add a finished record to the work that made its answer; both are committed, or neither. The primary key decides
+-- between rivals.
+-- The answer is flushed to disk whatever the role's default says: once given, it must be kept.
 INSERT INTO idempotency_record
        (id, scope, method, path, fingerprint, state, token, attempt, created_at, expires_at, status, headers, body)
 VALUES (:id, :scope, :method, :path, :fingerprint, 'finished', :token, 1,

@@ -1,2 +1,2 @@
--- Let the statements that follow wait as long as the app had set.
+-- Restore the app's own limit on lock waits.
 SELECT set_config('lock_timeout', current_setting('idempotency.lock_timeout'), true)

@@ -1,5 +1,5 @@
--- Say whether a transaction that is open has the right to run: it holds the record's lock.
--- Of a lock on a bigint, classid is the upper half and objid the lower one.
+-- Say whether an open transaction has the right to run: it holds the record's lock.
+-- For a lock on a bigint, classid is the upper half and objid the lower.
 SELECT EXISTS (
          SELECT
            FROM pg_locks

@@ -1,10 +1,12 @@
--- Try for the right to run, as long as the transaction lasts: first on the same request, then on the record.
--- Refused on the first (null): the same request is under way. Refused on the second (false): another one with this key.
--- A worker that is stopped in the middle must not hold them for ever, unless the role has a bound of its own.
--- Where the whole transaction sees the same snapshot, that is from before the locks, and what it shows may be old.
--- Whoever may not write here is told before its view has run.
--- What the app has written before is its own to undo; only who has written has a number.
--- The wait for the table, which the next statement reads, is bounded; what the app had set is noted for afterwards.
+-- Try to get the right to run for as long as the transaction lasts: lock first the request, then the record.
+-- First lock refused (null): the same request is in flight. Second lock refused (false): another request with this key
+-- is.
+-- If the role has no limit of its own, set one here, so that a worker stopped in the middle does not hold the locks for
+-- ever.
+-- If one snapshot serves the whole transaction, it was taken before the locks, so what it shows may be out of date.
+-- A role that may not write here is told so before its view runs.
+-- What the app has written before is the app's to undo; only a transaction that has written has an id.
+-- Limit the wait for the table, which the next statement reads, and save the app's own limit.
 SELECT CASE WHEN pg_try_advisory_xact_lock(:request::bigint) THEN pg_try_advisory_xact_lock(:record::bigint) END,
        CASE current_setting('idle_in_transaction_session_timeout')
        WHEN '0' THEN set_config('idle_in_transaction_session_timeout', :idle, true) IS NULL END,

@@ -1,4 +1,4 @@
--- Read one record, and say whether it has expired: then another takes its place.
+-- Read one record, and say whether it has expired: if so, another may replace it.
 SELECT @record, state = 'finished' AND expires_at <= clock_timestamp()
   FROM idempotency_record
  WHERE id = :id

@@ -1,5 +1,5 @@
--- Write a checkpoint down for a record that is moved on to it by the statement around this one.
--- An effect keeps the time of its first sending; a new generation has a first sending of its own.
+-- Write a checkpoint for a record that the surrounding statement advances to it.
+-- An effect keeps the time at which it was first sent; in a new generation, that time starts again.
 INSERT INTO idempotency_checkpoint AS c (record_id, name, position, kind, state, generation, result, at)
 SELECT id, :name::text, :position::smallint, :kind::text, :progress::text, :generation::smallint, :result::text, clock_timestamp()
   FROM moved

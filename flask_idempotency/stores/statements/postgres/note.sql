@@ -1,5 +1,5 @@
--- Say on our own record why its owner cannot go on. If nobody else can either, that is why it is quarantined.
--- The next owner may say the same, and it is said once.
+-- Note on our own record why its owner cannot continue. If nobody else can either, this is why it is quarantined.
+-- If the next owner gives the same reason, it is not repeated.
 UPDATE idempotency_record
    SET reason = CASE WHEN right(reason, length(:reason::text)) = :reason::text THEN reason
                      ELSE coalesce(reason || '; ', '') || :reason::text END

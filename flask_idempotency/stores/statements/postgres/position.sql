@@ -1,4 +1,5 @@
--- Read how our record stands. On PostgreSQL after whoever holds it: a COMMIT in doubt has been made or not, then.
+-- Read where our record stands, after waiting for whoever has locked it: by then a COMMIT in doubt has happened or
+-- failed.
 SELECT state, token, point
   FROM idempotency_record
  WHERE id = :id

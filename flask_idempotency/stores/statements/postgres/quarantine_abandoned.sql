@@ -1,5 +1,5 @@
--- Give a few running records that nobody has held for so long, and that stopped behind a phase or effect, to a person.
--- Rows that somebody holds are passed over; the rest are looked at again once they are locked.
+-- Quarantine a few running records that nobody has held for that long and that have passed a phase or effect.
+-- Skip rows that are locked, and check the others again after locking them.
 UPDATE idempotency_record
    SET state = 'quarantined', reason = coalesce(reason || '; ', '') || :reason
  WHERE id = ANY (ARRAY(SELECT id

@@ -1,8 +1,9 @@
--- Delete a few finished records that expired more than the grace ago, and their checkpoints. A running or quarantined
--- record is never reaped. Rows that somebody holds are passed over; the rest are looked at again once they are locked.
--- The few are gathered into an array, once: as a plain subquery they may be chosen anew for every row, and be many.
--- The statement's own time, unlike the clock's, lets the index end the search where the expired records end.
--- What a crash or a failover forgets of it is deleted again, so it waits neither for the disk nor for a standby.
+-- Delete a few finished records that expired longer ago than the grace, with their checkpoints. Running and quarantined
+-- records are never reaped. Skip rows that are locked, and check the others again after locking them.
+-- Collect the ids into an array once: a plain subquery may be evaluated again for each row, and delete more than the
+-- limit.
+-- Use the statement's time and not the clock's, so that the index scan can stop where the expired records end.
+-- Wait for neither the disk nor a standby: what a crash or a failover loses of this is deleted again.
 WITH gone AS (
     DELETE FROM idempotency_record
      WHERE id = ANY (ARRAY(SELECT id

@@ -1,6 +1,6 @@
--- Delete a few running records that nobody has held for so long and that have come to no phase or effect, and their
--- stored requests. Rows that somebody holds are passed over; the rest are looked at again once they are locked.
--- What a crash or a failover forgets of it is deleted again, so it waits neither for the disk nor for a standby.
+-- Delete a few running records that nobody has held for that long and that have passed no phase or effect, with their
+-- stored requests. Skip rows that are locked, and check the others again after locking them.
+-- Wait for neither the disk nor a standby: what a crash or a failover loses of this is deleted again.
 WITH gone AS (
     DELETE FROM idempotency_record
      WHERE id = ANY (ARRAY(SELECT id

@@ -1,6 +1,6 @@
--- Let our own lease run from now on. No row back: the claim was lost.
--- A row that somebody holds is passed over, for whoever renews has other leases to renew as well. As a rule a phase of its
--- own holds it; then nobody takes over before its end, and its lease stands still until then.
+-- Restart our own lease from now. No row back: the claim was lost.
+-- Skip a row that is locked, because the caller has other leases to renew. Usually a phase of its own owner holds the
+-- lock; nobody takes the record over before that ends, and the lease stands still until then.
 WITH free AS (
     SELECT id
       FROM idempotency_record

@@ -1,5 +1,5 @@
--- Put a finished record in the place of one that no longer counts: expired, or left by a lease that was ended or has passed.
--- It may have been reaped meanwhile. No row back: it came back to life.
+-- Replace a record that no longer counts, because it expired or its lease was ended or has passed, with a finished one.
+-- The old record may have been reaped meanwhile. No row back: it counts again.
 INSERT INTO idempotency_record AS r
        (id, scope, method, path, fingerprint, state, token, attempt, created_at, expires_at, status, headers, body)
 VALUES (:id, :scope, :method, :path, :fingerprint, 'finished', :token, 1,

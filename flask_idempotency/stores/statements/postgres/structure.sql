@@ -1,4 +1,4 @@
--- Say what the database has of ours: columns, indexes, and what only older versions of the tables had.
+-- Say what the database has of our tables: columns, indexes, and leftovers of older versions.
 -- No row back: there is no table.
 WITH ours AS (
     SELECT oid, relname::text AS name, reloptions

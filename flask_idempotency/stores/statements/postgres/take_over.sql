@@ -1,6 +1,7 @@
--- Give a record to a new owner: an expired one anew, or a running one of the same request whose lease was ended or has passed.
--- No row back: a rival was faster, or it has been taken over often enough.
--- Only leases that ran out count as takeovers; one that its owner ended has no token.
+-- Give a record to a new owner: an expired one starts again; a running one of the same request is taken over if its
+-- lease was ended or has passed.
+-- No row back: another request was faster, or the record has been taken over too often.
+-- Only leases that ran out count as takeovers; a lease ended by its owner leaves no token.
 UPDATE idempotency_record AS r
    SET method = :method, path = :path, fingerprint = :fingerprint, state = 'running', token = :token,
        lease_until = clock_timestamp() + :lease,

@@ -1,4 +1,5 @@
--- From version 1 or 2 to 3: a fingerprint is shorter, and so is the number of an attempt. The rest of a fingerprint is as it was.
+-- From version 1 or 2 to 3: shorten fingerprints, without changing the bytes that stay, and make the attempt a smaller
+-- integer.
 ALTER TABLE idempotency_record
       DROP CONSTRAINT idempotency_record_fingerprint_check,
       ALTER COLUMN attempt TYPE smallint,

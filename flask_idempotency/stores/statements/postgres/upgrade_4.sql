@@ -1,2 +1,3 @@
--- From version 4 to 5: the index of what has expired is on the time itself; it is made anew, with all that is missing.
+-- From version 4 to 5: the index of expired records is now on the time itself. It is made again with everything else
+-- that is missing.
 DROP INDEX IF EXISTS idempotency_record_expires_at

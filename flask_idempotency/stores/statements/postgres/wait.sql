@@ -1,2 +1,2 @@
--- Wait for whoever holds a lock; its COMMIT, or its end, wakes us.
+-- Wait for whoever holds a lock; its COMMIT or rollback wakes us.
 SELECT pg_advisory_xact_lock(:lock)

@@ -1,2 +1,2 @@
--- Begin to make or upgrade the tables, one at a time.
+-- Begin to create or upgrade the tables, one process at a time.
 BEGIN IMMEDIATE

@@ -1,4 +1,4 @@
--- Read records for a person, newest first; a reference is the range of the ids that begin with it.
+-- Read records for an operator, newest first. A reference stands for the range of ids that begin with it.
 SELECT @record
   FROM idempotency_record
  WHERE id BETWEEN :lowest AND :highest AND (:state IS NULL OR state = :state)

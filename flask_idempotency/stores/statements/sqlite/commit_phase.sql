@@ -1,5 +1,5 @@
--- Add the checkpoint of a phase to the work that it stands for; both are committed, or neither. It fails, and the work
--- with it, unless the record has been moved on to it in this very transaction: a checkpoint must have a record.
+-- Add a phase's checkpoint to its work; both are committed, or neither. It fails, and the work with it, unless this
+-- same transaction has moved the record on to it: a checkpoint must have a record.
 INSERT INTO idempotency_checkpoint (record_id, name, position, kind, state, generation, result, at)
 VALUES ((SELECT id FROM idempotency_record
           WHERE id = :id AND token = :token AND state = 'running' AND point = :point),

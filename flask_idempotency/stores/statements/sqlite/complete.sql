@@ -1,5 +1,6 @@
--- Finish our own record, once. Retention counts from here. No row back: the claim was lost, or this was done before.
--- A lease that has passed is no obstacle while the token is still ours; the token stays, to tell whose answer it is.
+-- Finish our own record, once. Retention counts from here. No row back: the claim was lost, or the record is already
+-- finished.
+-- A lease that has passed is no obstacle while the token is still ours. The token stays, to show whose answer it is.
 UPDATE idempotency_record
    SET state = 'finished', status = :status, headers = :headers, body = :body, lease_until = NULL,
        expires_at = (julianday('now') - 2440587.5) * 86400.0 + :retention

@@ -1,5 +1,5 @@
--- Write a checkpoint down, if our own record has been moved on to it. No row back: it has not, or no longer is ours.
--- An effect keeps the time of its first sending; a new generation has a first sending of its own.
+-- Write a checkpoint, if our own record has been advanced to it. No row back: it has not, or is no longer ours.
+-- An effect keeps the time at which it was first sent; in a new generation, that time starts again.
 INSERT INTO idempotency_checkpoint AS c (record_id, name, position, kind, state, generation, result, at)
 SELECT id, :name, :position, :kind, :progress, :generation, :result, (julianday('now') - 2440587.5) * 86400.0
   FROM idempotency_record

@@ -1,4 +1,4 @@
--- Read how our record stands. On PostgreSQL after whoever holds it: a COMMIT in doubt has been made or not, then.
+-- Read where our record stands.
 SELECT state, token, point
   FROM idempotency_record
  WHERE id = :id

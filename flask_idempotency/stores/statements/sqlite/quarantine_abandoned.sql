@@ -1,4 +1,4 @@
--- Give a few running records that nobody has held for so long, and that stopped behind a phase or effect, to a person.
+-- Quarantine a few running records that nobody has held for that long and that have passed a phase or effect.
 UPDATE idempotency_record
    SET state = 'quarantined', reason = coalesce(reason || '; ', '') || :reason
  WHERE id IN (SELECT id

@@ -1,4 +1,5 @@
--- Delete a few finished records that expired more than the grace ago. A running or quarantined record is never reaped.
+-- Delete a few finished records that expired longer ago than the grace. Running and quarantined records are never
+-- reaped.
 DELETE FROM idempotency_record
  WHERE id IN (SELECT id
                 FROM idempotency_record

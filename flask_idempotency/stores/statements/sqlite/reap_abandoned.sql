@@ -1,4 +1,4 @@
--- Delete a few running records that nobody has held for so long and that have come to no phase or effect.
+-- Delete a few running records that nobody has held for that long and that have passed no phase or effect.
 DELETE FROM idempotency_record
  WHERE id IN (SELECT id
                FROM idempotency_record

@@ -1,4 +1,4 @@
--- Delete the checkpoints of the records that are reaped next, in the same transaction.
+-- Delete the checkpoints of the records that the next statement of this transaction reaps.
 DELETE FROM idempotency_checkpoint
  WHERE record_id IN (SELECT id
                        FROM idempotency_record

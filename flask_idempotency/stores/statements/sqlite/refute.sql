@@ -1,4 +1,4 @@
--- Note that an effect did not happen: the next sending is another, with a key of its own. Only while a person has the record.
+-- Note that an effect did not happen, so that it is sent again with a new key. Only for a quarantined record.
 UPDATE idempotency_checkpoint
    SET state = 'void', generation = generation + 1, result = :proof, at = (julianday('now') - 2440587.5) * 86400.0
  WHERE record_id = :id AND name = :name AND kind = 'effect' AND state = 'sent'

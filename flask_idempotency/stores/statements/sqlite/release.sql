@@ -1,4 +1,4 @@
--- End our own lease: the next request runs at once. Nothing is deleted. No row back: the claim was lost.
+-- End our own lease, so that the next request runs at once. Nothing is deleted. No row back: the claim was lost.
 UPDATE idempotency_record
    SET lease_until = (julianday('now') - 2440587.5) * 86400.0, token = NULL
  WHERE id = :id AND token = :token AND state = 'running'

@@ -1,4 +1,4 @@
--- Let our own lease run from now on. No row back: the claim was lost.
+-- Restart our own lease from now. No row back: the claim was lost.
 UPDATE idempotency_record
    SET lease_until = (julianday('now') - 2440587.5) * 86400.0 + :lease
  WHERE id = :id AND token = :token AND state = 'running'

@@ -1,5 +1,5 @@
--- Put a finished record in the place of one that no longer counts: expired, or left by a lease that was ended or has passed.
--- No row back: it came back to life meanwhile.
+-- Replace a record that no longer counts, because it expired or its lease was ended or has passed, with a finished one.
+-- No row back: it counts again.
 UPDATE idempotency_record
    SET scope = :scope, method = :method, path = :path, fingerprint = :fingerprint, state = 'finished', token = :token,
        attempt = CASE state WHEN 'finished' THEN 1 ELSE attempt END,

@@ -1,4 +1,5 @@
--- Settle a quarantined record with the answer that a person gives: nobody else's, so it has no token any more.
+-- Settle a quarantined record with an answer given by a person. No former owner may take it for its own, so the token
+-- goes.
 -- No row back: it is not quarantined.
 UPDATE idempotency_record
    SET state = 'finished', token = NULL, status = :status, headers = :headers, body = :body, lease_until = NULL,

@@ -1,4 +1,4 @@
--- Say what the database has of ours: columns, indexes, and what only older versions of the tables had.
+-- Say what the database has of our tables: columns, indexes, and leftovers of older versions.
 -- No row back: there is no table.
 SELECT ours.name, 'column', info.name
   FROM sqlite_master AS ours, pragma_table_info(ours.name) AS info

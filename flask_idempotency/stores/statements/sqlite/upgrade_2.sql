@@ -1,4 +1,5 @@
--- From version 1 or 2 to 3: a fingerprint is shorter. A rule of a table cannot be changed here, so it is made anew.
+-- From version 1 or 2 to 3: shorten fingerprints. SQLite cannot change a table's constraint, so the table is made
+-- again.
 ALTER TABLE idempotency_record RENAME TO idempotency_record_2;
 DROP INDEX IF EXISTS idempotency_record_expires_at;
 CREATE TABLE idempotency_record (

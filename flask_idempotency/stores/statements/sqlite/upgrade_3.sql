@@ -1,3 +1,3 @@
--- From version 3 to 4: a record knows how far it has come, and why it cannot go on.
+-- From version 3 to 4: record how far a run has come, and why it cannot continue.
 ALTER TABLE idempotency_record ADD COLUMN point TEXT;
 ALTER TABLE idempotency_record ADD COLUMN reason TEXT
