@@ -1,4 +1,4 @@
-"""For authors of stores: the contracts that ours keep, as tests.
+"""The contracts of stores, as test classes for authors of other stores.
 
 This needs pytest, and nothing else in the package imports it.
 """

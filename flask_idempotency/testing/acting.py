@@ -1,4 +1,4 @@
-"""What the contracts do with a store, and how they look at what became of it."""
+"""Helpers of the contracts: how a test brings a store into a state and reads it back."""
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -22,17 +22,17 @@ OTHER = Snapshot(200, (), b"another answer")
 
 
 def begin(store: Store, key: str = "order-1") -> Claim:
-    """Claim a record, which must be free."""
+    """Claim a record that must be free."""
     return claimed(store.claim(make_asked(key), LEASE))
 
 
 def misplaced_claim(asked: Asked, claim: Claim) -> Claim:
-    """Make a claim on *asked* with the token of another record's claim: it opens nothing."""
+    """Make a claim on *asked* with the token of another record, which must give no access to it."""
     return replace(claim, id=asked.id, fingerprint=asked.fingerprint, attempt=1, taken_over=False, point=None)
 
 
 def let_run_out(store: Store, let_pass: LetPass, times: int) -> list[int]:
-    """Let so many owners in turn claim and die; give the numbers of their attempts."""
+    """Let this many owners claim in turn and die; give the numbers of their attempts."""
     attempts = []
     for _ in range(times):
         attempts.append(begin(store).attempt)
@@ -41,13 +41,13 @@ def let_run_out(store: Store, let_pass: LetPass, times: int) -> list[int]:
 
 
 def wear_out(store: Store, let_pass: LetPass) -> None:
-    """Let one owner more die than a record is allowed."""
+    """Let one more owner die than a record allows."""
     let_run_out(store, let_pass, TAKEOVERS + 1)
     assert isinstance(store.claim(make_asked(), LEASE), Settled)
 
 
 def make_phase(name: str, position: int = 1, result: str | None = None) -> Checkpoint:
-    """Make the checkpoint of a phase that is done."""
+    """Make the checkpoint of a completed phase."""
     return Checkpoint(name, Kind.PHASE, position, result=result)
 
 
@@ -59,12 +59,12 @@ def make_effect(
 
 
 def race(callers: int, call: Callable[[], T]) -> list[T]:
-    """Have threads do the same thing at one instant; give what each got."""
+    """Call the same function in several threads at one instant; give the result of each."""
     return race_each([call] * callers)
 
 
 def race_each(calls: Iterable[Callable[[], T]]) -> list[T]:
-    """Have each thing done by a thread of its own, all at one instant; give what each got, in their order."""
+    """Call each function in a thread of its own, all at one instant; give their results in the same order."""
     racers = list(calls)
     line = Barrier(len(racers), timeout=60)  # a racer that never comes must not hang the test
 
@@ -80,46 +80,46 @@ def race_each(calls: Iterable[Callable[[], T]]) -> list[T]:
 
 
 def claimed(found: Claim | Busy | Settled) -> Claim:
-    """Give the claim that there must be."""
+    """Give the claim; anything else fails the test."""
     assert isinstance(found, Claim), f"expected a claim, got {found}"
     return found
 
 
 def only_claim(found: Iterable[Claim | Busy | Settled]) -> Claim:
-    """Give the one claim that there must be among the answers."""
+    """Give the one claim among the answers; none or two fail the test."""
     claims = [each for each in found if isinstance(each, Claim)]
     assert len(claims) == 1, f"{len(claims)} callers got the claim"
     return claims[0]
 
 
 def record_of(store: Store, key: str = "order-1") -> Record:
-    """Give the record that there must be."""
+    """Give the record, which must exist."""
     record = store.find(make_asked(key).id)
     assert record is not None, "the record is gone"
     return record
 
 
 def lease_of(store: Store) -> Running:
-    """Give how a record runs, which it must."""
+    """Give the record's condition, which must be running."""
     condition = record_of(store).condition
     assert isinstance(condition, Running), f"expected a running record, got {condition}"
     return condition
 
 
 def outcome_of(store: Store) -> Finished:
-    """Give how a record was finished, which it must be."""
+    """Give the record's condition, which must be finished."""
     condition = record_of(store).condition
     assert isinstance(condition, Finished), f"expected a finished record, got {condition}"
     return condition
 
 
 def progress_of(store: Store, key: str = "order-1") -> list[Checkpoint]:
-    """Give the checkpoints of a record as they were written: a clock that goes on changes only their age."""
+    """Give the checkpoints of a record as they were written, without their ages, which change by themselves."""
     return [replace(each, age=timedelta(0)) for each in store.checkpoints(make_asked(key).id)]
 
 
 def everything_in(store: Store) -> object:
-    """Give all that can be seen of a store, to compare with a later look: what a clock adds by itself is left out."""
+    """Give everything that can be seen of a store, with ages rounded so that it equals a later look."""
     return [
         (
             replace(record, condition=_at_rest(record)),

@@ -1,4 +1,4 @@
-"""Nobody but the owner writes down how far a run has come, and each step once."""
+"""Only the owner of a record writes checkpoints, and each step once."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -29,7 +29,7 @@ _STORED = Checkpoint(REQUEST, Kind.REQUEST, 0, result='{"method":"POST"}')
 
 
 class CheckpointFence:
-    """Every write of a run asks for its token and for the point where it stood."""
+    """Every checkpoint is fenced by the claim's token and by the point that the record has reached."""
 
     # -- the fence ---------------------------------------------------------------------------------------------------
 
@@ -37,7 +37,7 @@ class CheckpointFence:
     def test_a_paused_owner_can_write_nothing_after_a_takeover(
         self, store: Store, let_pass: LetPass, made: Checkpoint
     ) -> None:
-        """The zombie: what it did meanwhile must not be taken for done, though it stands where the record stands."""
+        """A zombie's steps must not count as done, even if the record is still at the point that it knows."""
         paused = begin(store)
         let_pass(LEASE)
         owner = begin(store)
@@ -50,7 +50,7 @@ class CheckpointFence:
         assert store.checkpoint(owner, _PLACED).point == _PLACED.point
 
     def test_a_paused_owner_cannot_repeat_what_the_new_one_has_written(self, store: Store, let_pass: LetPass) -> None:
-        """Nor give it another result."""
+        """It cannot give the step another result either."""
         paused = begin(store)
         let_pass(LEASE)
         store.checkpoint(begin(store), _PLACED)
@@ -63,7 +63,7 @@ class CheckpointFence:
         assert everything_in(store) == before
 
     def test_a_claim_that_stands_elsewhere_is_lost(self, store: Store) -> None:
-        """The same owner twice, as two threads of it: only one goes on from a point."""
+        """If two threads of one owner continue from the same point, one of them has lost the claim."""
         start = begin(store)
         placed = store.checkpoint(start, _PLACED)
         store.checkpoint(placed, _SENT)
@@ -76,7 +76,7 @@ class CheckpointFence:
         assert everything_in(store) == before
 
     def test_a_claim_cannot_run_ahead_of_its_record(self, store: Store) -> None:
-        """A point that was never written cannot be gone on from."""
+        """Nobody can continue from a point that was never written."""
         claim = begin(store)
         before = everything_in(store)
 
@@ -86,7 +86,7 @@ class CheckpointFence:
         assert everything_in(store) == before
 
     def test_nobody_writes_on_a_lease_that_was_ended(self, store: Store) -> None:
-        """Whoever ended it gave the record away."""
+        """Whoever ended the lease gave the record up."""
         claim = begin(store)
         store.release(claim)
         before = everything_in(store)
@@ -97,7 +97,7 @@ class CheckpointFence:
         assert everything_in(store) == before
 
     def test_nobody_writes_on_a_finished_record(self, store: Store) -> None:
-        """Its own owner cannot either, not even again."""
+        """Its own owner cannot either, even with the same checkpoint."""
         placed = store.checkpoint(begin(store), _PLACED)
         store.complete(placed, CREATED, RETENTION)
         before = everything_in(store)
@@ -109,7 +109,7 @@ class CheckpointFence:
         assert everything_in(store) == before
 
     def test_nobody_writes_on_a_quarantined_record(self, store: Store) -> None:
-        """What a person may be deciding on does not change under their eyes."""
+        """A record must not change while a person decides about it."""
         placed = store.checkpoint(begin(store), _PLACED)
         store.quarantine(placed, "nobody knows")
         before = everything_in(store)
@@ -121,7 +121,7 @@ class CheckpointFence:
         assert everything_in(store) == before
 
     def test_a_checkpoint_of_what_was_never_claimed_is_a_lost_claim(self, store: Store) -> None:
-        """And makes nothing."""
+        """It creates nothing."""
         stranger = begin(store, "order-2")
 
         with pytest.raises(ClaimLost):
@@ -134,7 +134,7 @@ class CheckpointFence:
 
     @pytest.mark.parametrize("made", [_PLACED, _SENT, replace(_DONE, result="1")], ids=lambda made: made.point)
     def test_writing_the_same_again_is_harmless(self, store: Store, let_pass: LetPass, made: Checkpoint) -> None:
-        """An owner that did not hear of its success asks again, with the claim that it had."""
+        """An owner that did not hear of its success writes again, with the claim it had before."""
         claim = begin(store)
         first = store.checkpoint(claim, made)
         let_pass(MOMENT)
@@ -147,7 +147,7 @@ class CheckpointFence:
 
     @pytest.mark.parametrize("at_once", [3, 10])
     def test_one_checkpoint_from_many_threads_is_written_once(self, store: Store, at_once: int) -> None:
-        """Nobody is told that the claim was lost, for it was not."""
+        """No thread is told that the claim was lost, because it was not."""
         claim = begin(store)
 
         told = race(at_once, lambda: _tried(store, claim, _PLACED))
@@ -159,7 +159,7 @@ class CheckpointFence:
 
     @pytest.mark.parametrize("at_once", [3, 10])
     def test_of_many_that_go_on_from_one_point_one_does(self, store: Store, at_once: int) -> None:
-        """Two threads with the same claim cannot both be right."""
+        """Two threads with the same claim cannot both take the next step."""
         claim = begin(store)
         ways = [make_phase(f"way-{n}") for n in range(at_once)]
 
@@ -173,7 +173,7 @@ class CheckpointFence:
     def test_a_takeover_and_a_checkpoint_at_once_agree_on_where_the_record_stands(
         self, store: Store, let_pass: LetPass
     ) -> None:
-        """The late owner was in time and the next one knows it, or it was not and left nothing."""
+        """Either the late owner was in time and the next owner sees its step, or it was not and left nothing."""
         for n in range(8):
             key = f"order-{n}"
             late = begin(store, key)
@@ -190,7 +190,7 @@ class CheckpointFence:
 
 
 def _tried(store: Store, claim: Claim, made: Checkpoint) -> str | None:
-    """Say what became of a checkpoint: the point that was reached, or why it was not."""
+    """Give the point that a checkpoint reached, or the error."""
     try:
         return store.checkpoint(claim, made).point
     except ClaimLost:

@@ -22,7 +22,7 @@ class CheckpointTimes:
     """An effect keeps the time of its first sending in a generation."""
 
     def test_age_is_by_the_stores_clock(self, store: Store, let_pass: LetPass) -> None:
-        """Each has its own."""
+        """Each checkpoint has an age of its own."""
         claim = store.checkpoint(begin(store), _PLACED)
         let_pass(MOMENT * 5)
         store.checkpoint(claim, _SENT)
@@ -34,7 +34,7 @@ class CheckpointTimes:
         assert MOMENT * 3 <= ages[1] < MOMENT * 4
 
     def test_an_effect_keeps_the_time_of_its_first_sending(self, store: Store, let_pass: LetPass) -> None:
-        """However often it is sent again, and when it is done: the foreign system counts from the first."""
+        """Neither another sending nor the result changes it: the foreign system counts from the first one."""
         claim = store.checkpoint(begin(store), _SENT)
         let_pass(LEASE)
         claim = store.checkpoint(begin(store), _SENT)
@@ -46,7 +46,7 @@ class CheckpointTimes:
         assert LEASE + MOMENT <= _age(store) < LEASE + MOMENT * 2
 
     def test_a_new_generation_has_a_first_sending_of_its_own(self, store: Store, let_pass: LetPass) -> None:
-        """It is another effect, with another key."""
+        """It is another effect with another key."""
         claim = store.checkpoint(begin(store), _SENT)
         let_pass(MOMENT * 5)
 
@@ -57,7 +57,7 @@ class CheckpointTimes:
         assert progress_of(store) == [replace(_SENT, generation=2)]
 
     def test_time_begins_anew_after_void(self, store: Store, let_pass: LetPass) -> None:
-        """The proof was of the last generation; what is sent now is sent for the first time."""
+        """The proof was about the last generation; the next sending is the first of its generation."""
         void = make_effect(Progress.VOID, 2, position=2, result='"declined"')
         claim = store.checkpoint(begin(store), _SENT)
         let_pass(MOMENT * 5)
@@ -74,6 +74,6 @@ class CheckpointTimes:
 
 
 def _age(store: Store) -> timedelta:
-    """Give the age of the one checkpoint that there is."""
+    """Give the age of the only checkpoint."""
     (only,) = store.checkpoints(make_asked().id)
     return only.age

@@ -1,4 +1,4 @@
-"""An owner writes down how far it has come, and whoever takes over goes on from there."""
+"""An owner records how far it has come, and the next owner resumes from there."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -38,12 +38,12 @@ _RESULTS = {
 
 
 class Checkpointing:
-    """A run is resumed where it stood; its checkpoints end with its record."""
+    """A run resumes from its last checkpoint; checkpoints are deleted with their record."""
 
     # -- going on ----------------------------------------------------------------------------------------------------
 
     def test_a_record_begins_without_a_point(self, store: Store) -> None:
-        """Nothing was done yet."""
+        """Nothing has been done yet."""
         claim = begin(store)
 
         assert claim.point is None
@@ -51,7 +51,7 @@ class Checkpointing:
         assert store.checkpoints(claim.id) == []
 
     def test_a_new_record_can_begin_behind_its_first_checkpoint(self, store: Store) -> None:
-        """One atomic step: nobody is let in whose request could not be gone on with."""
+        """Claim and first checkpoint are one atomic step, so that no accepted request is impossible to resume."""
         claim = claimed(store.claim(make_asked(), LEASE, _STORED))
 
         assert claim.point == _STORED.point
@@ -60,7 +60,7 @@ class Checkpointing:
         assert store.checkpoint(claim, _PLACED).point == _PLACED.point
 
     def test_a_record_that_is_there_keeps_its_point_whatever_a_claim_brings_along(self, store: Store) -> None:
-        """A copy that comes while it runs, one that takes over, and one that comes when it is finished."""
+        """Neither a copy while it runs, nor a takeover, nor a copy after it has finished changes the point."""
         claim = store.checkpoint(begin(store), _PLACED)
 
         busy = store.claim(make_asked(), LEASE, _STORED)
@@ -75,7 +75,7 @@ class Checkpointing:
         assert progress_of(store) == [_PLACED]
 
     def test_a_checkpoint_moves_record_and_claim_on(self, store: Store) -> None:
-        """The owner goes on with the claim that it is given."""
+        """The owner continues with the claim that it gets back."""
         claim = begin(store)
 
         moved = store.checkpoint(claim, _PLACED)
@@ -85,7 +85,7 @@ class Checkpointing:
         assert progress_of(store) == [_PLACED]
 
     def test_a_checkpoint_changes_nothing_else(self, store: Store) -> None:
-        """Not the lease, nor the owner, nor the count of attempts."""
+        """Lease, owner and number of attempts stay the same."""
         claim = begin(store)
         before = record_of(store), lease_of(store).lease_until
 
@@ -96,7 +96,7 @@ class Checkpointing:
         assert lease_of(store).token == claim.guard.token
 
     def test_checkpoints_come_back_in_the_order_in_which_the_run_went(self, store: Store) -> None:
-        """Not in that of their names, nor of their last change."""
+        """They are not sorted by name or by last change."""
         claim = begin(store)
         made = [make_phase(name, position) for position, name in enumerate(("zoo", "mid", "ant", "Zoo", "zo-o"), 1)]
         for each in (*made, replace(made[1], result="2")):
@@ -107,7 +107,7 @@ class Checkpointing:
         assert [(each.name, each.position) for each in found] == [(each.name, each.position) for each in made]
 
     def test_more_than_ten_checkpoints_keep_their_order(self, store: Store) -> None:
-        """Positions are numbers."""
+        """Positions are compared as numbers."""
         claim = begin(store)
         for position in range(1, 13):
             claim = store.checkpoint(claim, make_phase(f"step-{position}", position))
@@ -116,13 +116,13 @@ class Checkpointing:
 
     @pytest.mark.parametrize("result", list(_RESULTS.values()), ids=list(_RESULTS))
     def test_a_result_comes_back_as_it_was_given(self, store: Store, result: str | None) -> None:
-        """Every character, and nothing is not the same as null."""
+        """Every character is kept, and no result differs from null."""
         store.checkpoint(begin(store), make_phase("placed", result=result))
 
         assert progress_of(store) == [make_phase("placed", result=result)]
 
     def test_an_effect_is_one_checkpoint_that_comes_further(self, store: Store) -> None:
-        """Sent, then done with its result; its point says which."""
+        """First sent, then done with its result; the point says which."""
         claim = store.checkpoint(begin(store), _PLACED)
 
         sent = store.checkpoint(claim, _SENT)
@@ -134,7 +134,7 @@ class Checkpointing:
         assert len({claim.point, sent.point, done.point, record_of(store).point}) == 3
 
     def test_records_have_checkpoints_of_their_own(self, store: Store) -> None:
-        """Another key, or another caller with the same, has not come as far."""
+        """Neither another key nor another caller with the same key shares them."""
         store.checkpoint(begin(store), _PLACED)
         other, bobs = begin(store, "order-2"), claimed(store.claim(make_asked(scope="bob"), LEASE))
 
@@ -156,7 +156,7 @@ class Checkpointing:
     # -- going on for somebody ---------------------------------------------------------------------------------------
 
     def test_whoever_takes_over_goes_on_where_the_last_owner_stood(self, store: Store, let_pass: LetPass) -> None:
-        """With the point in its claim, and all that was done."""
+        """The new claim has the point, and the checkpoints are all there."""
         store.checkpoint(store.checkpoint(begin(store), _PLACED), _SENT)
         let_pass(LEASE)
 
@@ -167,7 +167,7 @@ class Checkpointing:
         assert store.checkpoint(next_, _DONE).point == _DONE.point
 
     def test_whoever_gets_an_ended_lease_goes_on_too(self, store: Store) -> None:
-        """A release forgets nothing."""
+        """A release deletes no checkpoint."""
         store.release(store.checkpoint(begin(store), _PLACED))
 
         next_ = begin(store)
@@ -176,7 +176,7 @@ class Checkpointing:
         assert progress_of(store) == [_PLACED]
 
     def test_a_second_caller_does_not_learn_or_change_how_far_a_run_has_come(self, store: Store) -> None:
-        """Busy is all that it is told."""
+        """It learns only that the record is busy."""
         store.checkpoint(begin(store), _PLACED)
         before = everything_in(store)
 
@@ -188,7 +188,7 @@ class Checkpointing:
     # -- settling and forgetting -------------------------------------------------------------------------------------
 
     def test_a_run_is_completed_from_where_it_stands(self, store: Store) -> None:
-        """Its checkpoints stay as long as the record: support may ask what was done."""
+        """Its checkpoints stay as long as the record, because support may ask what was done."""
         claim = store.checkpoint(begin(store), _PLACED)
 
         store.complete(claim, CREATED, RETENTION)
@@ -198,7 +198,7 @@ class Checkpointing:
         assert progress_of(store) == [_PLACED]
 
     def test_a_completion_from_another_point_is_a_lost_claim(self, store: Store) -> None:
-        """Whoever does not know how far the run has come cannot know its answer."""
+        """An owner that does not know how far the run has come cannot know its answer."""
         start = begin(store)
         placed = store.checkpoint(start, _PLACED)
         before = everything_in(store)
@@ -212,7 +212,7 @@ class Checkpointing:
         assert outcome_of(store).answer == CREATED
 
     def test_a_completion_ahead_of_the_record_is_a_lost_claim(self, store: Store) -> None:
-        """A phase that was not committed is not done."""
+        """A phase that was not committed has not happened."""
         claim = begin(store)
         before = everything_in(store)
 
@@ -222,7 +222,7 @@ class Checkpointing:
         assert everything_in(store) == before
 
     def test_a_stored_request_is_dropped_when_its_record_is_finished(self, store: Store) -> None:
-        """It was kept for whoever had to go on, and that is nobody now; the rest stays."""
+        """It was kept for resuming the run, which has ended; everything else stays."""
         claim = store.checkpoint(begin(store), _STORED)
         kept_while_running = progress_of(store)
         claim = store.checkpoint(claim, _PLACED)
@@ -233,7 +233,7 @@ class Checkpointing:
         assert progress_of(store) == [_PLACED]
 
     def test_a_completion_in_vain_drops_no_request(self, store: Store, let_pass: LetPass) -> None:
-        """The next owner may need it."""
+        """The next owner may need the stored request."""
         late = store.checkpoint(begin(store), _STORED)
         let_pass(LEASE)
         begin(store)
@@ -244,7 +244,7 @@ class Checkpointing:
         assert progress_of(store) == [_STORED]
 
     def test_a_new_epoch_begins_without_the_checkpoints_of_the_old_one(self, store: Store, let_pass: LetPass) -> None:
-        """The key is new, and so is the work: for another body as well."""
+        """The key starts again, and so does the work, for another body too."""
         claim = store.checkpoint(store.checkpoint(begin(store), _PLACED), _SENT)
         store.complete(claim, CREATED, RETENTION)
         let_pass(RETENTION)
@@ -257,7 +257,7 @@ class Checkpointing:
         assert store.checkpoint(new, _PLACED).point == _PLACED.point
 
     def test_an_owner_of_the_old_epoch_writes_nothing_in_the_new_one(self, store: Store, let_pass: LetPass) -> None:
-        """Though both stand at their beginning, or at the same point."""
+        """Even if both epochs are at their beginning or at the same point."""
         old = begin(store)
         old_placed = store.checkpoint(old, _PLACED)
         store.complete(old_placed, CREATED, RETENTION)
@@ -273,7 +273,7 @@ class Checkpointing:
         assert progress_of(store) == [_PLACED]
 
     def test_reaping_takes_the_checkpoints_with_their_record(self, store: Store, let_pass: LetPass) -> None:
-        """And leaves those of the others, live or only not in this batch."""
+        """The checkpoints of other records stay, whether those are live or just not in this batch."""
         for key in ("order-1", "order-2"):
             store.complete(store.checkpoint(begin(store, key), _PLACED), CREATED, RETENTION)
             let_pass(MOMENT)
@@ -288,7 +288,7 @@ class Checkpointing:
         assert [progress_of(store, f"order-{n}") for n in (1, 2, 3)] == [[], [], [_PLACED]]
 
     def test_reaping_within_the_grace_takes_no_checkpoint(self, store: Store, let_pass: LetPass) -> None:
-        """They go with their record, and not before it."""
+        """Checkpoints are deleted with their record and not before it."""
         store.complete(store.checkpoint(begin(store), _PLACED), CREATED, RETENTION)
         let_pass(RETENTION + MOMENT)
 
@@ -298,7 +298,7 @@ class Checkpointing:
         assert progress_of(store) == [_PLACED]
 
     def test_a_finished_record_says_how_far_it_came_to_whoever_asks(self, store: Store) -> None:
-        """Point and answer belong together."""
+        """The point belongs to the answer."""
         store.complete(store.checkpoint(begin(store), _PLACED), CREATED, RETENTION)
 
         found = store.claim(make_asked(), LEASE)

@@ -1,4 +1,4 @@
-"""A store is set up, and gives the right to run to one caller."""
+"""A store can be set up, and it gives the right to run to one caller."""
 
 from datetime import timedelta
 
@@ -21,12 +21,12 @@ from flask_idempotency.testing.given import CREATED, LEASE, MOMENT, RETENTION, L
 
 
 class Claiming:
-    """Absent to running, for one attempt at a time, and only for the request that the record was made for."""
+    """Absent to running: one attempt at a time, and only for the request that the record was made for."""
 
     # -- setting up ----------------------------------------------------------------------------------------------------
 
     def test_a_store_that_was_created_passes_its_check(self, store: Store) -> None:
-        """``check`` raises nothing where the store can be used, and makes no record."""
+        """``check`` raises nothing if the store can be used, and creates no record."""
         store.check()
         store.prepare()
 
@@ -42,7 +42,7 @@ class Claiming:
         assert isinstance(store.claim(make_asked(), LEASE), Busy)
 
     def test_a_closed_store_can_be_used_again(self, store: Store) -> None:
-        """``close`` lets go of connections, not of records."""
+        """``close`` gives back connections and keeps records."""
         claim = begin(store)
         store.close()
 
@@ -54,7 +54,7 @@ class Claiming:
     # -- claiming ------------------------------------------------------------------------------------------------------
 
     def test_the_first_caller_gets_the_claim(self, store: Store) -> None:
-        """Absent to running: attempt one, taken over from nobody."""
+        """It is attempt one and takes over from nobody."""
         asked = make_asked()
 
         claim = claimed(store.claim(asked, LEASE))
@@ -62,7 +62,7 @@ class Claiming:
         assert (claim.id, claim.attempt, claim.taken_over) == (asked.id, 1, False)
 
     def test_a_claim_is_recorded_with_what_was_asked(self, store: Store) -> None:
-        """The record has the caller's own words, the owner's token and a lease that has just begun."""
+        """The record has what the caller sent, the owner's token and a lease that has just begun."""
         claim = begin(store)
 
         record = record_of(store)
@@ -74,7 +74,7 @@ class Claiming:
         assert abs(running.lease_until - record.created_at - LEASE) < MOMENT
 
     def test_times_name_their_zone(self, store: Store) -> None:
-        """A time without a zone is no time."""
+        """A time without a zone is ambiguous."""
         claim = begin(store)
         created, lease_until = record_of(store).created_at, lease_of(store).lease_until
         store.complete(claim, CREATED, RETENTION)
@@ -84,7 +84,7 @@ class Claiming:
         assert offsets == [timedelta(0)] * 3
 
     def test_a_claim_has_the_fingerprint_that_the_record_has(self, store: Store, let_pass: LetPass) -> None:
-        """New, resumed, taken over, and after expiry, when the key may stand for another request."""
+        """New, resumed, taken over, and after expiry, when the key may belong to another request."""
         new = begin(store)
         store.release(new)
         resumed = begin(store)
@@ -99,7 +99,7 @@ class Claiming:
         assert another.fingerprint == record_of(store).asked.fingerprint == make_asked(body="two books").fingerprint
 
     def test_a_second_caller_is_told_that_the_record_is_busy(self, store: Store) -> None:
-        """Nobody else runs while the lease lasts, and the caller learns how long that may be."""
+        """Nobody else runs while the lease lasts, and the caller learns how long that may take."""
         begin(store)
 
         found = store.claim(make_asked(), LEASE)
@@ -109,7 +109,7 @@ class Claiming:
         assert LEASE - MOMENT < found.lease_left <= LEASE
 
     def test_a_refused_caller_changes_nothing(self, store: Store) -> None:
-        """Whoever did not get the claim leaves no trace on it."""
+        """A caller that did not get the claim leaves no trace on the record."""
         owner = begin(store)
         before = record_of(store).created_at, lease_of(store).lease_until
 
@@ -122,7 +122,7 @@ class Claiming:
 
     @pytest.mark.parametrize("callers", [3, 10, 50])
     def test_of_many_callers_at_once_one_gets_the_claim(self, store: Store, callers: int) -> None:
-        """Claim exclusivity."""
+        """A claim is exclusive."""
         found = race(callers, lambda: store.claim(make_asked(), LEASE))
 
         claim = only_claim(found)
@@ -131,7 +131,7 @@ class Claiming:
 
     @pytest.mark.parametrize("callers", [3, 10, 50])
     def test_of_many_callers_at_once_one_takes_over(self, store: Store, let_pass: LetPass, callers: int) -> None:
-        """Takeover exclusivity."""
+        """A takeover is exclusive."""
         begin(store)
         let_pass(LEASE)
 
@@ -144,7 +144,7 @@ class Claiming:
 
     @pytest.mark.parametrize("callers", [3, 10, 50])
     def test_of_many_callers_at_once_one_gets_an_ended_lease(self, store: Store, callers: int) -> None:
-        """An ended lease is free, but only once."""
+        """An ended lease is free once."""
         store.release(begin(store))
 
         found = race(callers, lambda: store.claim(make_asked(), LEASE))
@@ -157,7 +157,7 @@ class Claiming:
     def test_of_many_callers_at_once_one_begins_anew_after_expiry(
         self, store: Store, let_pass: LetPass, callers: int
     ) -> None:
-        """An expired row that is still there must not be replaced twice."""
+        """An expired row that was not reaped yet must not be replaced twice."""
         store.complete(begin(store), CREATED, RETENTION)
         let_pass(RETENTION)
 
@@ -167,7 +167,7 @@ class Claiming:
         assert lease_of(store).token == claim.guard.token
 
     def test_tokens_are_never_given_twice(self, store: Store, let_pass: LetPass) -> None:
-        """A token that comes back would let an old owner in again."""
+        """A repeated token would let an old owner in again."""
         claims = [claimed(store.claim(make_asked(f"order-{n}"), LEASE)) for n in range(20)]
         let_pass(LEASE)
         claims += [claimed(store.claim(make_asked(f"order-{n}"), LEASE)) for n in range(20)]
@@ -191,7 +191,7 @@ class Claiming:
     # -- another body --------------------------------------------------------------------------------------------------
 
     def test_another_body_learns_what_the_running_record_was_made_for(self, store: Store) -> None:
-        """So that it is told 422, not 409."""
+        """The caller can then be answered with 422 instead of 409."""
         begin(store)
 
         found = store.claim(make_asked(body="two books"), LEASE)
@@ -200,7 +200,7 @@ class Claiming:
         assert found.fingerprint == make_asked().fingerprint
 
     def test_another_body_never_takes_over(self, store: Store, let_pass: LetPass) -> None:
-        """Neither when the lease has passed, nor when its owner ended it."""
+        """Neither after the lease has passed nor after its owner ended it."""
         claim = begin(store)
         let_pass(LEASE)
         after_it_passed = store.claim(make_asked(body="two books"), LEASE)
@@ -214,7 +214,7 @@ class Claiming:
         assert claimed(store.claim(make_asked(), LEASE)).attempt == 1
 
     def test_another_body_never_quarantines(self, store: Store, let_pass: LetPass) -> None:
-        """Only the request that kills its owners is taken out of service by its own retry."""
+        """Only retries of the request that kills its owners quarantine it."""
         let_run_out(store, let_pass, TAKEOVERS + 1)
 
         found = store.claim(make_asked(body="two books"), LEASE)

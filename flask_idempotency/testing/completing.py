@@ -1,4 +1,4 @@
-"""An owner finishes its record, once."""
+"""An owner finishes its record once."""
 
 from datetime import timedelta
 
@@ -61,7 +61,7 @@ class Completing:
 
     @pytest.mark.parametrize("answer", list(_ANSWERS.values()), ids=list(_ANSWERS))
     def test_an_answer_comes_back_as_it_was_given(self, store: Store, answer: Answer) -> None:
-        """Status, headers in their order and every byte of the body."""
+        """Status, headers in their order, and every byte of the body."""
         store.complete(begin(store), answer, RETENTION)
 
         found = store.claim(make_asked(), LEASE)
@@ -74,7 +74,7 @@ class Completing:
     def test_an_owner_may_complete_after_its_lease_while_nobody_took_over(
         self, store: Store, let_pass: LetPass
     ) -> None:
-        """Late work counts: the token is unchanged, so nobody else ran."""
+        """The token is unchanged, so nobody else has run."""
         claim = begin(store)
         let_pass(LEASE + MOMENT)
 
@@ -83,7 +83,7 @@ class Completing:
         assert outcome_of(store).answer == CREATED
 
     def test_completing_again_changes_nothing(self, store: Store, let_pass: LetPass) -> None:
-        """An owner that did not hear of its success may ask again; its first answer stands."""
+        """An owner that did not hear of its success may complete again; its first answer stays."""
         claim = begin(store)
         store.complete(claim, CREATED, RETENTION)
         let_pass(MOMENT)
@@ -95,7 +95,7 @@ class Completing:
         assert record_of(store) == before
 
     def test_finished_is_final(self, store: Store, let_pass: LetPass) -> None:
-        """Nothing but expiry leaves finished; its own owner cannot either."""
+        """A finished record changes only by expiry, even for its own owner."""
         claim = begin(store)
         store.complete(claim, CREATED, RETENTION)
         before = record_of(store)
@@ -112,7 +112,7 @@ class Completing:
 
     @pytest.mark.parametrize("at_once", [3, 10])
     def test_one_owner_that_completes_from_many_threads_finishes_once(self, store: Store, at_once: int) -> None:
-        """A retry of the same completion never becomes a second one."""
+        """A repeated completion never becomes a second one."""
         claim = begin(store)
 
         race(at_once, lambda: store.complete(claim, CREATED, RETENTION))
@@ -120,7 +120,7 @@ class Completing:
         assert outcome_of(store).answer == CREATED
 
     def test_completing_after_a_release_is_a_lost_claim(self, store: Store) -> None:
-        """Whoever ended the lease gave the record away."""
+        """Whoever ended the lease gave the record up."""
         claim = begin(store)
         store.release(claim)
 
@@ -130,7 +130,7 @@ class Completing:
         assert lease_of(store).token is None
 
     def test_completing_what_was_never_claimed_is_a_lost_claim(self, store: Store) -> None:
-        """No record is made by completing it."""
+        """It creates no record."""
         stranger = claimed(store.claim(make_asked("order-2"), LEASE))
 
         with pytest.raises(ClaimLost):

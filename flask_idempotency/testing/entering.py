@@ -1,4 +1,4 @@
-"""A transaction is entered with the right to run, and what is done in it is kept or undone."""
+"""A store enters a transaction with the right to run; what is done in it is kept or undone."""
 
 from flask_idempotency.core.record import Claim, Settled
 from flask_idempotency.stores import TransactionalStore
@@ -13,7 +13,7 @@ class Entering:
     # -- entering ----------------------------------------------------------------------------------------------------
 
     def test_the_first_to_enter_may_run(self, store: TransactionalStore, connect: Connect) -> None:
-        """There is no record before its transaction is committed."""
+        """There is no record until the transaction is committed."""
         claim = enter(store, connect())
 
         assert isinstance(claim, Claim)
@@ -21,7 +21,7 @@ class Entering:
         assert store.find(make_asked().id) is None
 
     def test_whoever_gives_up_leaves_nothing_behind(self, store: TransactionalStore, connect: Connect) -> None:
-        """The next one runs at once, with a token of its own."""
+        """The next caller runs at once, with a token of its own."""
         first, second = connect(), connect()
         given_up = claimed(enter(store, first))
         work(first, "in vain")
@@ -33,7 +33,7 @@ class Entering:
         assert done(connect()) == []
 
     def test_an_open_transaction_can_be_entered_and_left(self, store: TransactionalStore, connect: Connect) -> None:
-        """What was done in it before stays, and so does the transaction."""
+        """What was done in it before stays, and it remains open."""
         work_and_finish(store, connect())
         connection = connect()
         work(connection, "before")
@@ -46,7 +46,7 @@ class Entering:
         assert done(connect()) == ["before", "finished"]
 
     def test_whoever_had_no_transaction_leaves_none_behind(self, store: TransactionalStore, connect: Connect) -> None:
-        """Leaving is safe whether one was open or not."""
+        """Leaving is safe whether a transaction was open or not."""
         work_and_finish(store, connect())
         connection = connect()
 
@@ -59,7 +59,7 @@ class Entering:
         assert done(connect()) == ["after", "finished"]
 
     def test_an_open_transaction_can_be_entered_and_finished(self, store: TransactionalStore, connect: Connect) -> None:
-        """What was done in it before is part of the work."""
+        """What was done in it before becomes part of the work."""
         connection = connect()
         work(connection, "before")
 
@@ -72,7 +72,7 @@ class Entering:
     # -- keeping and undoing -----------------------------------------------------------------------------------------
 
     def test_what_is_undone_is_not_there(self, store: TransactionalStore, connect: Connect) -> None:
-        """And the claim is still held."""
+        """The claim is still held."""
         connection = connect()
         claim = claimed(enter(store, connection))
         work(connection, "undone")
@@ -84,7 +84,7 @@ class Entering:
         assert done(connect()) == ["after"]
 
     def test_what_is_kept_is_not_undone(self, store: TransactionalStore, connect: Connect) -> None:
-        """However often something is kept or undone after it."""
+        """Later keeps and undos do not matter."""
         connection = connect()
         claim = claimed(enter(store, connection))
         for _ in range(3):
@@ -98,7 +98,7 @@ class Entering:
         assert done(connect()) == ["kept"] * 3
 
     def test_finishing_undoes_what_it_is_told_to(self, store: TransactionalStore, connect: Connect) -> None:
-        """In the same step."""
+        """It happens in the same step."""
         connection = connect()
         claim = claimed(enter(store, connection))
         work(connection, "kept")
@@ -126,7 +126,7 @@ class Entering:
         assert seen == [False, True, False, True, False]
 
     def test_work_can_be_committed_without_a_record(self, store: TransactionalStore, connect: Connect) -> None:
-        """Then the next one may run."""
+        """The next caller may then run."""
         connection = connect()
         claimed(enter(store, connection))
         work(connection, "kept")
@@ -139,7 +139,7 @@ class Entering:
         assert isinstance(enter(store, connect()), Claim)
 
     def test_committing_undoes_what_it_is_told_to(self, store: TransactionalStore, connect: Connect) -> None:
-        """In the same step."""
+        """It happens in the same step."""
         connection = connect()
         claimed(enter(store, connection))
         work(connection, "kept")
@@ -151,7 +151,7 @@ class Entering:
         assert done(connect()) == ["kept"]
 
     def test_nobody_sees_what_is_kept_before_the_end(self, store: TransactionalStore, connect: Connect) -> None:
-        """Kept is not committed: a worker that dies takes it along."""
+        """Kept is not committed: it is lost if the worker dies."""
         connection = connect()
         enter(store, connection)
         work(connection, "kept")

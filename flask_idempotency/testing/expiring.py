@@ -1,4 +1,4 @@
-"""A finished record is forgotten: by the clock, and later by the reaper; and so is a running one that was abandoned."""
+"""Finished records expire by the clock and are reaped later; abandoned running ones are reaped or quarantined."""
 
 from contextlib import suppress
 from datetime import timedelta
@@ -29,7 +29,7 @@ class Expiring:
     # -- expiry --------------------------------------------------------------------------------------------------------
 
     def test_retention_counts_from_completion(self, store: Store, let_pass: LetPass) -> None:
-        """However long the work took, the answer is kept for as long as promised."""
+        """The answer is kept as long as promised, however long the work took."""
         claim = begin(store)
         let_pass(RETENTION * 2)
         store.complete(claim, CREATED, RETENTION)
@@ -44,7 +44,7 @@ class Expiring:
     def test_an_expired_record_not_yet_reaped_counts_as_absent(
         self, store: Store, let_pass: LetPass, late: timedelta
     ) -> None:
-        """The clock decides, not whether the row is still there."""
+        """The clock decides, whether or not the row was deleted."""
         store.complete(begin(store), CREATED, RETENTION)
         let_pass(RETENTION + late)
 
@@ -55,7 +55,7 @@ class Expiring:
         assert (claimed(found).attempt, claimed(found).taken_over) == (1, False)
 
     def test_a_new_epoch_knows_nothing_of_the_old_one(self, store: Store, let_pass: LetPass) -> None:
-        """Attempts, answer, times and body are the new request's own."""
+        """Attempts, answer, times and body are those of the new request."""
         let_run_out(store, let_pass, TAKEOVERS)
         store.complete(claimed(store.claim(make_asked(), LEASE)), CREATED, RETENTION)
         let_pass(RETENTION)
@@ -70,7 +70,7 @@ class Expiring:
         assert claimed(store.claim(make_asked(body="two books"), LEASE)).attempt == 1
 
     def test_a_new_epoch_has_its_own_answer_and_retention(self, store: Store, let_pass: LetPass) -> None:
-        """The second time round is like the first."""
+        """The second epoch is like the first."""
         store.complete(begin(store), CREATED, RETENTION)
         let_pass(RETENTION)
         store.complete(claimed(store.claim(make_asked(), LEASE)), OTHER, RETENTION)
@@ -84,7 +84,7 @@ class Expiring:
         assert store.find(make_asked().id) is None
 
     def test_an_owner_of_the_old_epoch_cannot_touch_the_new_one(self, store: Store, let_pass: LetPass) -> None:
-        """A completed claim is spent."""
+        """A claim that was completed is used up."""
         old = begin(store)
         store.complete(old, CREATED, RETENTION)
         let_pass(RETENTION)
@@ -101,7 +101,7 @@ class Expiring:
         assert (lease_of(store).token, lease_of(store).lease_until) == (new.guard.token, before)
 
     def test_an_owner_cannot_revive_its_expired_record(self, store: Store, let_pass: LetPass) -> None:
-        """Expired is absent for its owner too."""
+        """An expired record is absent for its owner too."""
         claim = begin(store)
         store.complete(claim, CREATED, RETENTION)
         let_pass(RETENTION)
@@ -116,7 +116,7 @@ class Expiring:
         assert store.find(make_asked().id) is None
 
     def test_a_running_record_does_not_expire(self, store: Store, let_pass: LetPass) -> None:
-        """Only what is finished is ever forgotten."""
+        """Only finished records expire."""
         begin(store)
         let_pass(RETENTION * 1000)
 
@@ -128,7 +128,7 @@ class Expiring:
     # -- reaping -------------------------------------------------------------------------------------------------------
 
     def test_reaping_waits_for_expiry_and_grace(self, store: Store, let_pass: LetPass) -> None:
-        """A record that is live, or was until a moment ago, is left alone."""
+        """It leaves alone a record that is live or has only just expired."""
         store.complete(begin(store), CREATED, RETENTION)
         let_pass(RETENTION - MOMENT)
         while_live = store.reap(timedelta(0))
@@ -140,7 +140,7 @@ class Expiring:
         assert len(store.browse()) == 1
 
     def test_reaping_deletes_what_expired_longer_ago_than_the_grace(self, store: Store, let_pass: LetPass) -> None:
-        """And says how many that were."""
+        """It returns how many records it deleted."""
         for key in ("order-1", "order-2", "order-3"):
             store.complete(claimed(store.claim(make_asked(key), LEASE)), CREATED, RETENTION)
         let_pass(RETENTION + MOMENT * 2)
@@ -152,7 +152,7 @@ class Expiring:
         assert begin(store).attempt == 1
 
     def test_reaping_takes_no_more_than_it_is_told_to(self, store: Store, let_pass: LetPass) -> None:
-        """Small batches, so that claims come between."""
+        """Batches are small, so that claims do not wait long."""
         for n in range(5):
             store.complete(claimed(store.claim(make_asked(f"order-{n}"), LEASE)), CREATED, RETENTION)
         let_pass(RETENTION + MOMENT)
@@ -162,7 +162,7 @@ class Expiring:
         assert batches == [2, 2, 1, 0]
 
     def test_a_running_record_is_no_expired_one(self, store: Store, let_pass: LetPass) -> None:
-        """However old it is, with an owner or without, and in a second epoch too."""
+        """However old it is, with or without an owner, and in a second epoch too."""
         begin(store)
         store.release(claimed(store.claim(make_asked("order-2"), LEASE)))
         store.complete(claimed(store.claim(make_asked("order-3"), LEASE)), CREATED, MOMENT)
@@ -176,7 +176,7 @@ class Expiring:
         assert len(store.browse(state=State.RUNNING)) == 3
 
     def test_a_quarantined_record_is_never_reaped(self, store: Store, let_pass: LetPass) -> None:
-        """It is evidence."""
+        """A person still needs it as evidence."""
         wear_out(store, let_pass)
         let_pass(RETENTION * 1000)
 
@@ -191,7 +191,7 @@ class Expiring:
     def test_a_running_record_that_nobody_held_for_so_long_is_reaped(
         self, store: Store, let_pass: LetPass, end: str
     ) -> None:
-        """It has done nothing that a retry would not do anew; strangers must not fill the store for ever."""
+        """It has done nothing that a retry would not do, and strangers must not be able to fill the store for ever."""
         claim = begin(store)
         if end == "released":
             store.release(claim)
@@ -212,7 +212,7 @@ class Expiring:
     def test_a_running_record_that_was_held_since_is_not_abandoned(
         self, store: Store, let_pass: LetPass, end: str, is_half_way: bool
     ) -> None:
-        """However old it is: the end of its last lease counts, and not its beginning."""
+        """However old the record is, only the end of its last lease counts."""
         claim = begin(store)
         if is_half_way:
             claim = store.checkpoint(claim, Checkpoint("placed", Kind.PHASE, 1))
@@ -236,7 +236,7 @@ class Expiring:
     def test_a_running_record_that_came_to_a_phase_is_quarantined_instead(
         self, store: Store, let_pass: LetPass
     ) -> None:
-        """Something was done: only a person can say what to make of it. It keeps its checkpoints and its old reason."""
+        """Part of its work is done, so a person must decide. It keeps its checkpoints and its earlier reason."""
         claim = begin(store)
         claim = store.checkpoint(claim, Checkpoint("placed", Kind.PHASE, 1))
         store.note(claim, "no answer")
@@ -254,7 +254,7 @@ class Expiring:
     def test_a_stored_request_alone_is_no_progress_and_goes_with_its_record(
         self, store: Store, let_pass: LetPass
     ) -> None:
-        """Whoever finishes requests for their clients holds the record now and then; here nobody did."""
+        """The completer would hold the record from time to time; here nobody did."""
         store.release(claimed(store.claim(make_asked(), LEASE, Checkpoint(REQUEST, Kind.REQUEST, 0))))
         store.release(claimed(store.claim(make_asked("order-2"), LEASE, Checkpoint(REQUEST, Kind.REQUEST, 0))))
         let_pass(RETENTION)
@@ -267,7 +267,7 @@ class Expiring:
         assert begin(store).point is None
 
     def test_a_batch_of_abandoned_records_is_no_larger_than_it_is_told(self, store: Store, let_pass: LetPass) -> None:
-        """Deleted and quarantined are counted each for itself."""
+        """Deleted and quarantined records are counted separately."""
         for n in range(3):
             store.release(claimed(store.claim(make_asked(f"fresh-{n}"), LEASE, Checkpoint(REQUEST, Kind.REQUEST, 0))))
         for n in range(3):
@@ -280,7 +280,7 @@ class Expiring:
         assert [(deleted, len(left)) for deleted, left in batches] == [(2, 2), (1, 1), (0, 0)]
 
     def test_a_finished_or_quarantined_record_is_not_abandoned(self, store: Store, let_pass: LetPass) -> None:
-        """Nobody has to hold it."""
+        """Neither needs an owner."""
         store.complete(begin(store), CREATED, RETENTION * 1000)
         store.quarantine(claimed(store.claim(make_asked("order-2"), LEASE)), "no answer")
         let_pass(RETENTION * 2)

@@ -1,4 +1,4 @@
-"""What the contracts begin with: a request, an answer, and durations that no slow machine lets pass by itself."""
+"""Test data of the contracts: a request, an answer, and durations that do not pass by themselves on a slow machine."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -18,7 +18,7 @@ CREATED = Snapshot(201, (("Content-Type", "application/json"), ("Location", "/or
 
 
 def make_asked(key: str = "order-1", *, scope: str = "ada", body: str = "one book") -> Asked:
-    """Make a request in the terms of a store: who asks, under which key, for what."""
+    """Make a request as a store sees it: caller, key, method, path and fingerprint."""
     owner = scope_of(scope)
     content = Content("POST", b"/orders", b"", "text/plain", "", Raw(body.encode()))
     return Asked(record_id(owner, Key(key)), owner, "POST", "/orders", fingerprint(content))

@@ -1,4 +1,4 @@
-"""A lease is renewed, ends or passes; and after too many owners died over it a person must look."""
+"""A lease is renewed, ended or passes; after too many dead owners the record is quarantined."""
 
 from datetime import timedelta
 
@@ -23,12 +23,12 @@ from flask_idempotency.testing.given import CREATED, LEASE, MOMENT, RETENTION, L
 
 
 class Leasing:
-    """What becomes of a running record, with its owner or without."""
+    """What happens to a running record, with or without its owner."""
 
     # -- leases that pass ----------------------------------------------------------------------------------------------
 
     def test_a_lease_that_has_not_passed_is_not_taken_over(self, store: Store, let_pass: LetPass) -> None:
-        """Not a moment early."""
+        """Not even shortly before its end."""
         begin(store)
         let_pass(LEASE - MOMENT)
 
@@ -41,7 +41,7 @@ class Leasing:
     def test_a_lease_that_has_passed_goes_to_the_next_caller_with_a_new_token(
         self, store: Store, let_pass: LetPass, late: timedelta
     ) -> None:
-        """A dead owner blocks its key for one lease and no longer; and it is seen that somebody died."""
+        """A dead owner blocks its key for one lease, and the new claim says that it took over."""
         first = begin(store)
         let_pass(LEASE + late)
 
@@ -53,7 +53,7 @@ class Leasing:
         assert LEASE - MOMENT < lease_of(store).lease_left <= LEASE
 
     def test_each_claim_brings_its_own_lease(self, store: Store, let_pass: LetPass) -> None:
-        """The claimant's duration counts, not the one before it."""
+        """The duration is the new claimant's, not the one before."""
         begin(store)
         let_pass(LEASE)
         claimed(store.claim(make_asked(), LEASE * 3))
@@ -67,7 +67,7 @@ class Leasing:
     def test_a_paused_owner_cannot_complete_release_or_renew_after_a_takeover(
         self, store: Store, let_pass: LetPass
     ) -> None:
-        """The zombie: it wakes, believes that it still owns the record, and must change nothing."""
+        """A zombie wakes up, believes that it still owns the record, and must change nothing."""
         paused = begin(store)
         let_pass(LEASE)
         owner = claimed(store.claim(make_asked(), LEASE))
@@ -85,7 +85,7 @@ class Leasing:
         assert outcome_of(store).answer == CREATED
 
     def test_a_paused_owner_cannot_touch_what_the_new_owner_finished(self, store: Store, let_pass: LetPass) -> None:
-        """One answer: the new owner's."""
+        """The only answer is the new owner's."""
         paused = begin(store)
         let_pass(LEASE)
         store.complete(claimed(store.claim(make_asked(), LEASE)), CREATED, RETENTION)
@@ -103,7 +103,7 @@ class Leasing:
     def test_a_paused_owner_cannot_touch_a_lease_that_the_new_owner_ended(
         self, store: Store, let_pass: LetPass
     ) -> None:
-        """An ended lease belongs to nobody, the one before the last owner included."""
+        """An ended lease belongs to nobody, nor to an earlier owner."""
         paused = begin(store)
         let_pass(LEASE)
         store.release(claimed(store.claim(make_asked(), LEASE)))
@@ -120,7 +120,7 @@ class Leasing:
     # -- renewing ------------------------------------------------------------------------------------------------------
 
     def test_a_renewed_lease_runs_from_now_on(self, store: Store, let_pass: LetPass) -> None:
-        """A live owner slower than its lease is not overtaken."""
+        """An owner that is alive but slower than its lease is not taken over."""
         claim = begin(store)
         let_pass(LEASE - MOMENT)
         store.renew(claim, LEASE)
@@ -132,7 +132,7 @@ class Leasing:
         assert timedelta(0) < found.lease_left <= MOMENT
 
     def test_a_renewed_lease_passes_like_any_other(self, store: Store, let_pass: LetPass) -> None:
-        """Renewal is no licence for ever."""
+        """A renewal lasts for one lease."""
         claim = begin(store)
         store.renew(claim, LEASE)
         let_pass(LEASE)
@@ -154,7 +154,7 @@ class Leasing:
         assert record_of(store).attempt == 1
 
     def test_renewing_what_was_never_claimed_is_a_lost_claim(self, store: Store) -> None:
-        """A claim of another record opens nothing, and makes nothing."""
+        """The claim of another record renews nothing and creates nothing."""
         stranger = claimed(store.claim(make_asked("order-2"), LEASE))
 
         with pytest.raises(ClaimLost):
@@ -165,7 +165,7 @@ class Leasing:
     # -- releasing -----------------------------------------------------------------------------------------------------
 
     def test_an_ended_lease_lets_the_next_caller_run_at_once(self, store: Store) -> None:
-        """With a new token, and nobody was taken over from."""
+        """The claim has a new token and counts as no takeover."""
         first = begin(store)
         store.release(first)
 
@@ -176,7 +176,7 @@ class Leasing:
         assert isinstance(store.claim(make_asked(), LEASE), Busy)
 
     def test_a_release_deletes_nothing(self, store: Store) -> None:
-        """The record stays, without an owner, and keeps what it was made for."""
+        """The record stays without an owner, and only for the same request."""
         claim = begin(store)
         created = record_of(store).created_at
 
@@ -188,7 +188,7 @@ class Leasing:
         assert running.lease_left <= timedelta(0)
 
     def test_releasing_what_was_released_before_is_a_lost_claim(self, store: Store) -> None:
-        """And it does not end the lease of the next owner."""
+        """It does not end the lease of the next owner."""
         first = begin(store)
         store.release(first)
         second = claimed(store.claim(make_asked(), LEASE))
@@ -199,7 +199,7 @@ class Leasing:
         assert lease_of(store).token == second.guard.token
 
     def test_renewing_after_a_release_is_a_lost_claim(self, store: Store) -> None:
-        """An ended lease cannot be taken back without a claim."""
+        """Only a new claim gets an ended lease back."""
         claim = begin(store)
         store.release(claim)
 
@@ -209,7 +209,7 @@ class Leasing:
         assert claimed(store.claim(make_asked(), LEASE)).attempt == 1
 
     def test_releasing_what_was_never_claimed_is_a_lost_claim(self, store: Store) -> None:
-        """A claim of another record ends nothing, and makes nothing."""
+        """The claim of another record ends nothing and creates nothing."""
         stranger = claimed(store.claim(make_asked("order-2"), LEASE))
 
         with pytest.raises(ClaimLost):
@@ -236,7 +236,7 @@ class Leasing:
         assert store.claim(make_asked(), LEASE) == Settled(found.record), "and later ones that it has not"
 
     def test_a_quarantined_record_waits_for_a_person(self, store: Store, let_pass: LetPass) -> None:
-        """Time does not settle it, nor another body, nor the reaper."""
+        """Neither time, nor another body, nor the reaper settles it."""
         wear_out(store, let_pass)
         let_pass(RETENTION * 1000)
         store.reap(timedelta(0))
@@ -249,7 +249,7 @@ class Leasing:
             assert found.fingerprint == make_asked().fingerprint
 
     def test_the_last_owner_of_a_quarantined_record_has_lost_it(self, store: Store, let_pass: LetPass) -> None:
-        """What a person may be deciding on does not change under their eyes."""
+        """A record must not change while a person decides about it."""
         let_run_out(store, let_pass, TAKEOVERS)
         last = claimed(store.claim(make_asked(), LEASE))
         let_pass(LEASE)
@@ -265,7 +265,7 @@ class Leasing:
         assert record_of(store).state is State.QUARANTINED
 
     def test_the_last_owner_may_finish_late_while_nobody_asked(self, store: Store, let_pass: LetPass) -> None:
-        """A record is quarantined by the next claim, not by the clock."""
+        """The next claim quarantines a record; the clock alone does not."""
         let_run_out(store, let_pass, TAKEOVERS)
         last = claimed(store.claim(make_asked(), LEASE))
         let_pass(LEASE)
@@ -275,7 +275,7 @@ class Leasing:
         assert outcome_of(store).answer == CREATED
 
     def test_leases_that_were_ended_are_not_counted(self, store: Store) -> None:
-        """An outage with eager clients must quarantine nobody."""
+        """Eager clients must not quarantine a record during an outage."""
         attempts = []
         for _ in range(TAKEOVERS * 3):
             claim = claimed(store.claim(make_asked(), LEASE))
@@ -286,7 +286,7 @@ class Leasing:
         assert claimed(store.claim(make_asked(), LEASE)).attempt == 1
 
     def test_only_leases_that_ran_out_are_counted(self, store: Store, let_pass: LetPass) -> None:
-        """Ended ones between them neither add to the count nor wipe it out."""
+        """Ended leases between them neither add to the count nor reset it."""
         attempts = []
         for _ in range(TAKEOVERS + 1):
             store.release(claimed(store.claim(make_asked(), LEASE)))
@@ -299,7 +299,7 @@ class Leasing:
         assert found.record.state is State.QUARANTINED
 
     def test_an_ended_lease_is_free_even_at_the_last_attempt(self, store: Store, let_pass: LetPass) -> None:
-        """It is the next owner's death that is one too many, not its turn."""
+        """The record is quarantined after one more owner has died, not before that owner runs."""
         let_run_out(store, let_pass, TAKEOVERS)
         store.release(claimed(store.claim(make_asked(), LEASE)))
         let_pass(LEASE)

@@ -1,4 +1,4 @@
-"""A person looks for records."""
+"""An operator looks for records."""
 
 from flask_idempotency.core.lifecycle import State
 from flask_idempotency.core.record import Finished
@@ -12,14 +12,14 @@ class Looking:
     """Reading changes nothing."""
 
     def test_nothing_is_found_where_nothing_was_claimed(self, store: Store) -> None:
-        """Reading makes no record."""
+        """Reading creates no record."""
         begin(store)
 
         assert store.find(make_asked("order-2").id) is None
         assert len(store.browse()) == 1
 
     def test_browsing_shows_the_newest_first_and_no_more_than_asked_for(self, store: Store, let_pass: LetPass) -> None:
-        """A person looks for what has just happened."""
+        """An operator usually looks for what has just happened."""
         for key in ("first", "second", "third"):
             claimed(store.claim(make_asked(key), LEASE))
             let_pass(MOMENT)
@@ -31,7 +31,7 @@ class Looking:
         assert [record.asked.id for record in some] == newest_first[:2]
 
     def test_a_takeover_does_not_make_a_record_new(self, store: Store, let_pass: LetPass) -> None:
-        """Created is when it was first asked for."""
+        """It was created when the request first came."""
         claimed(store.claim(make_asked("older"), LEASE))
         let_pass(MOMENT)
         claimed(store.claim(make_asked("newer"), LEASE))
@@ -44,7 +44,7 @@ class Looking:
         assert [record.attempt for record in records] == [1, 2]
 
     def test_browsing_by_reference_finds_the_one_record(self, store: Store) -> None:
-        """What a customer reads out leads to their record and to no other."""
+        """The reference that a customer reads out finds their record and no other."""
         for key in ("first", "second", "third"):
             claimed(store.claim(make_asked(key), LEASE))
 
@@ -55,7 +55,7 @@ class Looking:
         assert none == []
 
     def test_browsing_by_state_shows_that_state_only(self, store: Store, let_pass: LetPass) -> None:
-        """Alone and together with a reference."""
+        """The state may be combined with a reference."""
         wear_out(store, let_pass)
         store.complete(claimed(store.claim(make_asked("order-2"), LEASE)), CREATED, RETENTION)
         claimed(store.claim(make_asked("order-3"), LEASE))
@@ -73,7 +73,7 @@ class Looking:
         assert len(store.browse(reference=reference, state=State.FINISHED)) == 1
 
     def test_browsing_shows_expired_records_until_they_are_reaped(self, store: Store, let_pass: LetPass) -> None:
-        """Support may be asked about yesterday."""
+        """Support may be asked about yesterday's request."""
         store.complete(begin(store), CREATED, RETENTION)
         let_pass(RETENTION + MOMENT)
 

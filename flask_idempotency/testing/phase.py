@@ -1,4 +1,4 @@
-"""A phase is a transaction on the app's own database that moves the record on: both are committed, or neither."""
+"""A phase is a transaction on the app's database that advances the record: both are committed, or neither."""
 
 from dataclasses import replace
 
@@ -34,7 +34,7 @@ class Phases:
     # -- work and checkpoint -----------------------------------------------------------------------------------------
 
     def test_work_and_checkpoint_are_committed_together(self, store: TransactionalStore, connect: Connect) -> None:
-        """And everybody finds both."""
+        """Everybody finds both."""
         claim = begin(store)
 
         carry_out(store, connect(), claim, _PLACED, "finished")
@@ -59,7 +59,7 @@ class Phases:
         assert outcome_of(store).answer == CREATED
 
     def test_nobody_sees_a_phase_before_its_end(self, store: TransactionalStore, connect: Connect) -> None:
-        """A worker that dies takes all of it along."""
+        """All of it is lost if the worker dies."""
         claim, connection = begin(store), connect()
         before = everything_in(store)
         store.fence(connection, claim, _PLACED, idle=LEASE)
@@ -75,7 +75,7 @@ class Phases:
     def test_a_phase_that_was_rolled_back_can_be_carried_out_again(
         self, store: TransactionalStore, connect: Connect
     ) -> None:
-        """By the same claim: the record stands where it stood."""
+        """The same claim can repeat it, because the record is still at the same point."""
         claim, connection = begin(store), connect()
         store.fence(connection, claim, _PLACED, idle=LEASE)
         work(connection, "in vain")
@@ -89,7 +89,7 @@ class Phases:
     # -- keeping and undoing -----------------------------------------------------------------------------------------
 
     def test_what_a_step_undoes_is_not_there(self, store: TransactionalStore, connect: Connect) -> None:
-        """And the fence still stands, so the phase is sealed all the same."""
+        """The fence still holds, so the phase can be committed all the same."""
         claim, connection = begin(store), connect()
         store.fence(connection, claim, _PLACED, idle=LEASE)
         work(connection, "undone")
@@ -102,7 +102,7 @@ class Phases:
         assert progress_of(store) == [_PLACED]
 
     def test_what_a_step_keeps_is_not_undone(self, store: TransactionalStore, connect: Connect) -> None:
-        """However often something is kept or undone after it."""
+        """Later keeps and undos do not matter."""
         claim, connection = begin(store), connect()
         store.fence(connection, claim, _PLACED, idle=LEASE)
         for _ in range(3):
@@ -116,7 +116,7 @@ class Phases:
         assert done(connect()) == ["kept"] * 3
 
     def test_sealing_undoes_what_it_is_told_to(self, store: TransactionalStore, connect: Connect) -> None:
-        """In the same step; the checkpoint is no part of it."""
+        """It happens in the same step, and spares the checkpoint."""
         claim, connection = begin(store), connect()
         store.fence(connection, claim, _PLACED, idle=LEASE)
         work(connection, "kept")
@@ -131,7 +131,7 @@ class Phases:
     # -- an effect's answer that goes down with the phase after it ---------------------------------------------------
 
     def test_an_answer_is_committed_with_the_phase_after_it(self, store: TransactionalStore, connect: Connect) -> None:
-        """And not before: until then it may have been sent, and no more is known. The record goes on as ever."""
+        """Until then, the effect counts as sent. The record's state does not change."""
         claim, connection = _send(store), connect()
         store.fence(connection, claim, _SETTLED, idle=LEASE, answered=_ANSWERED)
         work(connection, "finished")
@@ -149,7 +149,7 @@ class Phases:
     def test_an_answer_is_gone_with_the_phase_that_was_rolled_back(
         self, store: TransactionalStore, connect: Connect
     ) -> None:
-        """Then the next try carries it, or it is written by itself: the record stands where it stood."""
+        """The next try writes it again, or it is written on its own: the record is still at the same point."""
         claim, connection = _send(store), connect()
         before = everything_in(store)
         store.fence(connection, claim, _SETTLED, idle=LEASE, answered=_ANSWERED)
@@ -170,7 +170,7 @@ class Phases:
     def test_an_answer_is_not_undone_with_the_step(
         self, store: TransactionalStore, connect: Connect, sealing: bool
     ) -> None:
-        """It is no part of what the step did; neither if the step takes it back itself nor if the sealing does."""
+        """It is no part of the step, and survives a rollback by the step or by the commit of the phase."""
         claim, connection = _send(store), connect()
         store.fence(connection, claim, _SETTLED, idle=LEASE, answered=_ANSWERED)
         work(connection, "undone")
@@ -185,7 +185,7 @@ class Phases:
     def test_an_answer_of_a_claim_that_was_lost_is_not_written(
         self, store: TransactionalStore, connect: Connect, let_pass: LetPass
     ) -> None:
-        """Not even by one who commits all the same; whoever took over has an answer of its own."""
+        """Not even if the caller commits all the same; the new owner has an answer of its own."""
         paused, connection = _send(store), connect()
         let_pass(LEASE)
         owner = begin(store)
@@ -203,7 +203,7 @@ class Phases:
     def test_an_answer_keeps_the_time_of_the_first_sending(
         self, store: TransactionalStore, connect: Connect, let_pass: LetPass
     ) -> None:
-        """As it does when it is written by itself: the foreign system's memory counts from there."""
+        """As when it is written on its own: the foreign system's retention counts from there."""
         claim, connection = _send(store), connect()
         let_pass(MOMENT * 5)
         store.fence(connection, claim, _SETTLED, idle=LEASE, answered=_ANSWERED)
@@ -228,7 +228,7 @@ class Phases:
     def test_whoever_has_written_is_known_by_it_and_nothing_of_it_stays(
         self, store: TransactionalStore, connect: Connect
     ) -> None:
-        """Until the end of the transaction, however it ends."""
+        """Until the transaction ends, whichever way it ends."""
         connection = connect()
         work(connection, "in vain")
         before = store.roll_back(connection)
@@ -243,7 +243,7 @@ class Phases:
     def test_whether_the_app_has_written_can_be_told_before_it_commits(
         self, store: TransactionalStore, connect: Connect
     ) -> None:
-        """Who has only read commits nothing; asking changes nothing."""
+        """A transaction that has only read commits nothing, and asking changes nothing."""
         connection = connect()
         untouched = store.has_written(connection)
         done(connection)
@@ -258,7 +258,7 @@ class Phases:
     def test_a_phase_begins_anew_where_the_app_has_read_before(
         self, store: TransactionalStore, connect: Connect
     ) -> None:
-        """And sees what others have committed meanwhile."""
+        """It sees what others have committed meanwhile."""
         claim, connection, other = begin(store), connect(), connect()
         before = done(connection)
         work(other, "before")
@@ -276,7 +276,7 @@ class Phases:
     def test_a_phase_is_refused_where_the_app_has_written_before(
         self, store: TransactionalStore, connect: Connect
     ) -> None:
-        """It would be lost, or made twice."""
+        """Those writes would be lost or made twice."""
         claim, connection = begin(store), connect()
         work(connection, "in vain")
 
@@ -291,7 +291,7 @@ class Phases:
     def test_an_error_of_the_app_is_no_reason_to_run_a_phase_again(
         self, store: TransactionalStore, connect: Connect
     ) -> None:
-        """Only what gave way to somebody else may succeed the next time."""
+        """Only a conflict with another transaction may succeed the next time."""
         with pytest.raises(Exception, match="nowhere") as caught:
             connect().cursor().execute("INSERT INTO nowhere (name) VALUES ('x')")
 
@@ -300,5 +300,5 @@ class Phases:
 
 
 def _send(store: TransactionalStore) -> Claim:
-    """Claim a record and note that an effect is being sent; give the claim as it is then."""
+    """Claim a record and note that an effect is being sent; give the resulting claim."""
     return store.checkpoint(begin(store), _SENT)

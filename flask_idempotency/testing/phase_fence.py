@@ -1,4 +1,4 @@
-"""A phase is carried out by the owner of its record and by nobody else, once; after a doubt the record says so."""
+"""Only the owner of a record carries out its phase, once; after a COMMIT in doubt, the record says what happened."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -29,14 +29,14 @@ _SHORT = timedelta(seconds=1)  # a lease that is waited for: time cannot be move
 
 
 class PhaseFence:
-    """fence, and after a doubt, position."""
+    """fence, and position after a COMMIT in doubt."""
 
     # -- the fence ---------------------------------------------------------------------------------------------------
 
     def test_a_paused_owners_phase_is_refused_after_a_takeover(
         self, store: TransactionalStore, connect: Connect, let_pass: LetPass
     ) -> None:
-        """Before it has done anything; though the record stands where its claim says."""
+        """It is refused before its work, even if the record is at the point that its claim has."""
         paused, connection = begin(store), connect()
         let_pass(LEASE)
         owner = begin(store)
@@ -51,7 +51,7 @@ class PhaseFence:
         assert done(connect()) == ["finished"]
 
     def test_a_phase_is_not_carried_out_twice(self, store: TransactionalStore, connect: Connect) -> None:
-        """Not by a second thread with the claim of before it; unlike a checkpoint, for there is work in it."""
+        """A second thread with the earlier claim is refused; unlike a checkpoint, a phase has work in it."""
         claim, connection = begin(store), connect()
         carry_out(store, connection, claim, _PLACED, "finished")
         before = everything_in(store)
@@ -67,7 +67,7 @@ class PhaseFence:
     def test_a_phase_of_a_claim_no_longer_ours_is_refused(
         self, store: TransactionalStore, connect: Connect, what: str
     ) -> None:
-        """Whatever became of it."""
+        """Whatever happened to the claim."""
         claim, connection = begin(store), connect()
         match what:
             case "released":
@@ -113,7 +113,7 @@ class PhaseFence:
     def test_a_phase_longer_than_its_lease_leaves_its_owner_the_claim(
         self, store: TransactionalStore, connect: Connect
     ) -> None:
-        """The lease stands still meanwhile: others find that it is busy, and its owner goes on."""
+        """The lease stands still meanwhile: others find the record busy, and its owner continues."""
         claim, connection = claimed(store.claim(make_asked(), _SHORT)), connect()
         store.fence(connection, claim, _PLACED, idle=LEASE)
         wait_until(lambda: lease_of(store).lease_left <= timedelta(0))
@@ -127,7 +127,7 @@ class PhaseFence:
     def test_a_phase_leaves_as_much_of_the_lease_as_there_was(
         self, store: TransactionalStore, connect: Connect, let_pass: LetPass
     ) -> None:
-        """Not more: an owner that dies after it blocks its key no longer than any other."""
+        """An owner that dies after its phase blocks its key no longer than any other."""
         claim = begin(store)
         let_pass(MOMENT * 2)
         before = lease_of(store).lease_left
@@ -143,7 +143,7 @@ class PhaseFence:
     def test_a_step_that_rolled_back_by_the_drivers_own_means_is_not_sealed(
         self, store: TransactionalStore, connect: Connect, more: bool, undo: bool
     ) -> None:
-        """The fence went with the work; what was done after it goes too."""
+        """The rollback undid the fence as well as the work; what the step did afterwards is undone too."""
         claim, connection = begin(store), connect()
         before = everything_in(store)
         store.fence(connection, claim, _PLACED, idle=LEASE)
@@ -162,7 +162,7 @@ class PhaseFence:
     def test_a_step_that_committed_by_the_drivers_own_means_is_not_sealed(
         self, store: TransactionalStore, connect: Connect, more: bool, undo: bool
     ) -> None:
-        """What it committed cannot be taken back; the phase is not taken for done, and no doubt is left about it."""
+        """What it committed cannot be taken back; the phase does not count as done, and that is certain."""
         claim, connection = begin(store), connect()
         store.fence(connection, claim, _PLACED, idle=LEASE)
         work(connection, "before")
@@ -178,7 +178,7 @@ class PhaseFence:
     def test_whoever_took_over_is_not_sealed_over(
         self, store: TransactionalStore, connect: Connect, let_pass: LetPass
     ) -> None:
-        """A step that rolled back also gave up the fence: somebody else may be at it."""
+        """A step that rolled back also gave up the fence, so somebody else may be running."""
         late, connection = begin(store), connect()
         store.fence(connection, late, _PLACED, idle=LEASE)
         connection.rollback()
@@ -223,7 +223,7 @@ class PhaseFence:
 
 
 def _cannot_seal(store: TransactionalStore, connection: Any, claim: Claim, undo: bool) -> None:
-    """See that a phase is refused for certain: where there is a doubt, the record's point would settle it wrongly."""
+    """Check that committing a phase fails for certain: after a doubt, the record's point would settle it wrongly."""
     with pytest.raises(IdempotencyError) as caught:
         store.commit_phase(connection, claim, _PLACED, undo=undo)
     connection.rollback()

@@ -1,4 +1,4 @@
-"""Who meets an open phase waits for its end, where a store can tell one record's phase from another's."""
+"""Whoever meets an open phase waits for its end, if the store can tell one record's phase from another's."""
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -27,12 +27,12 @@ _SHORT = timedelta(seconds=1)  # a lease that is waited for: time cannot be move
 
 
 class KeyedPhases:
-    """What a store promises besides, if its database lets transactions of different keys go on at once."""
+    """Further promises about phases, for a database that runs transactions of different keys side by side."""
 
     def test_a_takeover_waits_for_an_open_phase_and_goes_on_after_it(
         self, store: TransactionalStore, connect: Connect, let_pass: LetPass
     ) -> None:
-        """The late owner was first; whoever takes over finds what it did."""
+        """The late owner was first; the new one finds its work."""
         late, connection = begin(store), connect()
         let_pass(LEASE)
         store.fence(connection, late, _PLACED, idle=LEASE)
@@ -52,7 +52,7 @@ class KeyedPhases:
     def test_a_takeover_waits_for_an_open_phase_that_comes_to_nothing(
         self, store: TransactionalStore, connect: Connect, let_pass: LetPass
     ) -> None:
-        """Then it goes on from before it, and the late owner is fenced off."""
+        """The new owner continues from the point before the phase, and the late one is fenced off."""
         late, connection = begin(store), connect()
         let_pass(LEASE)
         store.fence(connection, late, _PLACED, idle=LEASE)
@@ -71,7 +71,7 @@ class KeyedPhases:
     def test_a_takeover_that_waits_for_an_open_phase_finds_the_lease_that_stood_still(
         self, store: TransactionalStore, connect: Connect
     ) -> None:
-        """However long the phase took: its owner is alive."""
+        """However long the phase took, its owner is alive."""
         claim, connection = claimed(store.claim(make_asked(), _SHORT)), connect()
         store.fence(connection, claim, _PLACED, idle=LEASE)
         wait_until(lambda: lease_of(store).lease_left <= timedelta(0))
@@ -86,7 +86,7 @@ class KeyedPhases:
         assert lease_of(store).token == claim.guard.token
 
     def test_a_renewal_does_not_wait_for_an_open_phase(self, store: TransactionalStore, connect: Connect) -> None:
-        """Nor is the claim lost: whoever renews has the leases of others to renew as well."""
+        """The claim is not lost either; the thread that renews has other leases to renew."""
         claim, connection = begin(store), connect()
         store.fence(connection, claim, _PLACED, idle=LEASE)
         with ThreadPoolExecutor(1) as threads:
@@ -97,7 +97,7 @@ class KeyedPhases:
         assert progress_of(store) == [_PLACED]
 
     def test_a_doubt_is_waited_for(self, store: TransactionalStore, connect: Connect) -> None:
-        """A plain look would say that nothing happened, and a moment later it has."""
+        """A plain look would show that nothing happened, and a moment later it would have."""
         claim, connection = begin(store), connect()
         store.fence(connection, claim, _PLACED, idle=LEASE)
         with ThreadPoolExecutor(1) as threads:
@@ -110,7 +110,7 @@ class KeyedPhases:
     def test_phases_of_two_records_do_not_wait_for_each_other(
         self, store: TransactionalStore, connect: Connect
     ) -> None:
-        """Each holds its own record and no more."""
+        """Each locks only its own record."""
         first, second = begin(store), begin(store, "order-2")
         connection = connect()
         store.fence(connection, first, _PLACED, idle=LEASE)
@@ -123,7 +123,7 @@ class KeyedPhases:
     def test_a_phase_and_the_transaction_guard_respect_each_other(
         self, store: TransactionalStore, connect: Connect
     ) -> None:
-        """Whoever enters meanwhile is told that it is busy, and is not held up."""
+        """Whoever enters meanwhile is told that the record is busy, and does not wait."""
         claim, connection = begin(store), connect()
         store.fence(connection, claim, _PLACED, idle=LEASE)
 
@@ -135,7 +135,7 @@ class KeyedPhases:
 
 
 def _let_wait(waiting: Any) -> None:
-    """Give a thread the time to come to where it waits, and see that it does."""
+    """Give a thread time to reach the point where it waits, and check that it waits."""
     with pytest.raises(TimeoutError):
         waiting.result(timedelta(milliseconds=200).total_seconds())
 

@@ -1,4 +1,4 @@
-"""An owner says why it cannot go on, or gives its record to a person; and what was left in the middle is found."""
+"""An owner notes why it cannot continue or quarantines its record, and interrupted requests are found."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -34,13 +34,13 @@ class Quarantining:
     # -- notes -------------------------------------------------------------------------------------------------------
 
     def test_a_record_begins_without_a_reason(self, store: Store) -> None:
-        """Nothing is wrong yet."""
+        """Nothing has gone wrong yet."""
         begin(store)
 
         assert record_of(store).reason is None
 
     def test_an_owner_may_say_why_it_cannot_go_on(self, store: Store) -> None:
-        """The record is as it was, but for that."""
+        """Nothing else about the record changes."""
         claim = begin(store)
         before = record_of(store)
 
@@ -52,7 +52,7 @@ class Quarantining:
         assert lease_of(store).token == claim.guard.token
 
     def test_a_note_comes_after_those_before_it_and_is_said_once(self, store: Store) -> None:
-        """Every attempt may meet the same trouble, and a person's remark is not written over."""
+        """Every attempt may fail for the same reason, and a person's remark is not overwritten."""
         store.quarantine(begin(store), "first")
         store.reopen(make_asked().id, _REMARK)
         before = record_of(store).reason
@@ -66,7 +66,7 @@ class Quarantining:
         assert record_of(store).reason == f"{before}; {_WHY}; another"
 
     def test_the_note_of_a_claim_no_longer_ours_is_left_out(self, store: Store, let_pass: LetPass) -> None:
-        """Not an error: whoever stops has nothing else to do."""
+        """It is no error: an owner that stops has nothing else to do."""
         late, ended, done = begin(store), begin(store, "order-2"), begin(store, "order-3")
         store.release(ended)
         store.complete(done, CREATED, RETENTION)
@@ -80,7 +80,7 @@ class Quarantining:
         assert everything_in(store) == before
 
     def test_a_reason_stays_for_the_next_owner_and_after_the_end(self, store: Store) -> None:
-        """A record tells its story."""
+        """The record keeps its history."""
         claim = begin(store)
         store.note(claim, _WHY)
         store.release(claim)
@@ -92,7 +92,7 @@ class Quarantining:
         assert while_running == record_of(store).reason == _WHY
 
     def test_a_new_epoch_begins_without_a_reason(self, store: Store, let_pass: LetPass) -> None:
-        """It was the old one's."""
+        """The reason belonged to the expired epoch."""
         claim = begin(store)
         store.note(claim, _WHY)
         store.complete(claim, CREATED, RETENTION)
@@ -105,7 +105,7 @@ class Quarantining:
     def test_a_record_that_wore_out_its_owners_says_so_after_what_they_said(
         self, store: Store, let_pass: LetPass
     ) -> None:
-        """The last words of an owner, and then why there is no other."""
+        """The owners' notes come first, then the reason for the quarantine."""
         let_run_out(store, let_pass, TAKEOVERS)
         store.note(begin(store), _WHY)
         let_pass(LEASE)
@@ -120,7 +120,7 @@ class Quarantining:
     # -- quarantine by the owner -------------------------------------------------------------------------------------
 
     def test_an_owner_gives_its_record_to_a_person(self, store: Store) -> None:
-        """With the reason; everybody is told the same from then on."""
+        """The reason is kept; everybody who asks is told the same from then on."""
         claim = store.checkpoint(begin(store), _SENT)
 
         store.quarantine(claim, _WHY)
@@ -141,7 +141,7 @@ class Quarantining:
         assert record_of(store).state is State.QUARANTINED
 
     def test_a_reason_comes_after_those_before_it(self, store: Store) -> None:
-        """Nothing that was said is lost."""
+        """Earlier reasons are kept."""
         claim = begin(store)
         store.note(claim, "first")
 
@@ -150,7 +150,7 @@ class Quarantining:
         assert record_of(store).reason == "first; second"
 
     def test_nobody_but_the_owner_gives_a_record_to_a_person(self, store: Store, let_pass: LetPass) -> None:
-        """Not one that was taken over from, that ended its lease, that finished, or that never had it."""
+        """Not an owner that was taken over, ended its lease or finished, nor one that never had the record."""
         late, ended, done = begin(store), begin(store, "order-2"), begin(store, "order-3")
         store.release(ended)
         store.complete(done, CREATED, RETENTION)
@@ -181,7 +181,7 @@ class Quarantining:
         assert everything_in(store) == before
 
     def test_giving_a_record_away_again_changes_nothing(self, store: Store) -> None:
-        """An owner that did not hear of it may say so again."""
+        """An owner that did not hear of its success may repeat it."""
         claim = begin(store)
         store.quarantine(claim, _WHY)
         before = everything_in(store)
@@ -205,7 +205,7 @@ class Quarantining:
         assert {record.state for record in found} == {State.RUNNING}
 
     def test_nothing_else_is_found(self, store: Store, let_pass: LetPass) -> None:
-        """Not what somebody holds, what is settled, what was not stored, or what was stored only just now."""
+        """Not what is held, settled, without a stored request, or stored only just now."""
         store.complete(_begin_stored(store, "finished"), CREATED, RETENTION * 1000)
         store.quarantine(_begin_stored(store, "quarantined"), _WHY)
         store.release(store.checkpoint(begin(store, "not stored"), _PLACED))
@@ -217,7 +217,7 @@ class Quarantining:
         assert store.abandoned(MOMENT) == []
 
     def test_a_reopened_request_is_found(self, store: Store, let_pass: LetPass) -> None:
-        """A person's word is enough to go on."""
+        """It can be resumed as soon as a person has reopened it."""
         store.quarantine(_begin_stored(store, "order-1"), _WHY)
         let_pass(LEASE)
         store.reopen(make_asked().id, _REMARK)
@@ -227,7 +227,7 @@ class Quarantining:
     def test_the_one_that_was_left_first_is_found_first_and_no_more_than_asked_for(
         self, store: Store, let_pass: LetPass
     ) -> None:
-        """One that keeps failing comes behind the others, however old it is."""
+        """One that keeps failing comes after the others, however old it is."""
         for key in ("failing", "second", "third"):
             _begin_stored(store, key)
             let_pass(MOMENT)
@@ -241,7 +241,7 @@ class Quarantining:
         assert [record.asked.id for record in some] == left_first[:2]
 
     def test_age_counts_from_when_the_request_was_stored(self, store: Store, let_pass: LetPass) -> None:
-        """Its clients have had that long to come back themselves."""
+        """Its client has had that long to retry."""
         store.release(_begin_stored(store, "order-1"))
         let_pass(MOMENT * 5)
         store.release(begin(store))
@@ -250,7 +250,7 @@ class Quarantining:
         assert store.abandoned(MOMENT * 6) == []
 
     def test_looking_for_them_changes_nothing(self, store: Store, let_pass: LetPass) -> None:
-        """Whoever wants to go on must claim."""
+        """Whoever wants to resume one must claim it."""
         _begin_stored(store, "order-1")
         let_pass(LEASE)
         before = everything_in(store)

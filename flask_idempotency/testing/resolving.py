@@ -1,4 +1,4 @@
-"""A person settles what no machine can."""
+"""A person settles what no program can."""
 
 import re
 from dataclasses import replace
@@ -36,13 +36,13 @@ _WHY, _REMARK = "charge was sent; nobody knows: 'yes' or \"no\" %s :id", "ada: t
 
 
 class Resolving:
-    """Quarantined to finished or running, by a person and by nobody else."""
+    """Quarantined to finished or running, by a person only."""
 
     # -- resolving ---------------------------------------------------------------------------------------------------
 
     @pytest.mark.parametrize("answer", [CREATED, NotKept(201, "/orders/1")], ids=["an answer", "done, and no more"])
     def test_a_persons_answer_is_the_records_from_then_on(self, store: Store, answer: Answer) -> None:
-        """As if it had been the owner's: whoever asks gets it."""
+        """Whoever asks gets it, as if the owner had given it."""
         store.quarantine(store.checkpoint(begin(store), _SENT), _WHY)
 
         resolved = store.resolve(make_asked().id, answer, RETENTION, _REMARK)
@@ -55,7 +55,7 @@ class Resolving:
         assert outcome_of(store).answer == answer
 
     def test_a_record_that_wore_out_its_owners_can_be_resolved(self, store: Store, let_pass: LetPass) -> None:
-        """However it came to be quarantined."""
+        """It does not matter why it was quarantined."""
         wear_out(store, let_pass)
 
         assert store.resolve(make_asked().id, CREATED, RETENTION, _REMARK)
@@ -65,7 +65,7 @@ class Resolving:
     def test_the_last_owner_cannot_take_a_persons_answer_for_its_own(
         self, store: Store, let_pass: LetPass, paused: str
     ) -> None:
-        """It would give its client one answer and everybody else would get the other."""
+        """Its client would get one answer and everybody else the other."""
         if paused == "by its own hand":
             last = begin(store)
             store.quarantine(last, _WHY)
@@ -95,7 +95,7 @@ class Resolving:
         assert re.fullmatch(re.escape(f"{_WHY}; {_REMARK}") + _WHEN, record_of(store).reason or "")
 
     def test_retention_counts_from_the_persons_answer(self, store: Store, let_pass: LetPass) -> None:
-        """However long it waited for one."""
+        """However long the record waited for it."""
         store.quarantine(begin(store), _WHY)
         let_pass(RETENTION * 2)
         store.resolve(make_asked().id, CREATED, RETENTION, _REMARK)
@@ -108,7 +108,7 @@ class Resolving:
         assert store.find(make_asked().id) is None
 
     def test_what_was_resolved_is_forgotten_and_reaped_like_everything(self, store: Store, let_pass: LetPass) -> None:
-        """It is finished, and no more than that."""
+        """It is a finished record like any other."""
         for key in ("order-1", "order-2"):
             store.quarantine(store.checkpoint(begin(store, key), _PLACED), _WHY)
             store.resolve(make_asked(key).id, CREATED, RETENTION, _REMARK)
@@ -122,7 +122,7 @@ class Resolving:
         assert progress_of(store) == progress_of(store, "order-2") == []
 
     def test_a_stored_request_is_dropped_when_a_person_answers_it(self, store: Store) -> None:
-        """Nobody has to go on with it."""
+        """Nobody has to resume it."""
         store.quarantine(store.checkpoint(store.checkpoint(begin(store), _STORED), _PLACED), _WHY)
 
         store.resolve(make_asked().id, CREATED, RETENTION, _REMARK)
@@ -130,7 +130,7 @@ class Resolving:
         assert progress_of(store) == [_PLACED]
 
     def test_only_a_quarantined_record_is_resolved(self, store: Store, let_pass: LetPass) -> None:
-        """A person who comes too late, or to the wrong record, is told so and changes nothing."""
+        """Too late, or on the wrong record, resolving says so and changes nothing."""
         _make_others(store, let_pass)
         before = everything_in(store)
 
@@ -140,7 +140,7 @@ class Resolving:
         assert everything_in(store) == before
 
     def test_of_many_people_at_once_one_resolves(self, store: Store) -> None:
-        """The others are told that it is no longer quarantined."""
+        """The others are told that the record is no longer quarantined."""
         store.quarantine(begin(store), _WHY)
 
         told = race(5, lambda: store.resolve(make_asked().id, CREATED, RETENTION, _REMARK))
@@ -151,7 +151,7 @@ class Resolving:
     # -- reopening ---------------------------------------------------------------------------------------------------
 
     def test_the_next_attempt_goes_on_with_a_reopened_record(self, store: Store) -> None:
-        """At once, from where it stood, with all that was done."""
+        """It resumes at once from the last checkpoint."""
         last = store.checkpoint(store.checkpoint(begin(store), _PLACED), _SENT)
         store.quarantine(last, _WHY)
 
@@ -169,7 +169,7 @@ class Resolving:
         assert outcome_of(store).answer == CREATED
 
     def test_reopening_gives_a_record_all_its_attempts_back(self, store: Store, let_pass: LetPass) -> None:
-        """Else the first death would quarantine it again."""
+        """Otherwise the first death would quarantine it again."""
         wear_out(store, let_pass)
 
         store.reopen(make_asked().id, _REMARK)
@@ -179,7 +179,7 @@ class Resolving:
         assert isinstance(store.claim(make_asked(), LEASE), Settled)
 
     def test_another_body_does_not_get_a_reopened_record(self, store: Store) -> None:
-        """It is still the first request's."""
+        """It still belongs to the first request."""
         store.quarantine(begin(store), _WHY)
         store.reopen(make_asked().id, _REMARK)
 
@@ -206,7 +206,7 @@ class Resolving:
         store.complete(next_, CREATED, RETENTION)
 
     def test_what_was_said_stays_when_a_record_is_reopened(self, store: Store) -> None:
-        """And when it comes back: why, who, and why again."""
+        """If it is quarantined again, it has both reasons and the remark between them."""
         store.quarantine(begin(store), "first")
         store.reopen(make_asked().id, _REMARK)
         reopened = record_of(store).reason or ""
@@ -217,7 +217,7 @@ class Resolving:
         assert record_of(store).reason == f"{reopened}; second"
 
     def test_only_a_quarantined_record_is_reopened(self, store: Store, let_pass: LetPass) -> None:
-        """Nor is any effect refuted of one that is not."""
+        """The effects of any other record cannot be refuted either."""
         _make_others(store, let_pass)
         before = everything_in(store)
 
@@ -227,7 +227,7 @@ class Resolving:
         assert everything_in(store) == before
 
     def test_an_effect_that_did_not_happen_begins_a_new_generation(self, store: Store, let_pass: LetPass) -> None:
-        """With the proof, by the time at which it was given; it is sent again under another key."""
+        """The proof and its time are kept, and the effect is sent again with another key."""
         store.quarantine(store.checkpoint(store.checkpoint(begin(store), _PLACED), _SENT), _WHY)
         let_pass(MOMENT * 5)
 
@@ -245,7 +245,7 @@ class Resolving:
         assert progress_of(store) == [_PLACED, sent_anew]
 
     def test_effects_that_nobody_refuted_stay_as_they_are(self, store: Store) -> None:
-        """One proof is of one effect."""
+        """A proof is about one effect."""
         mailed = make_effect(Progress.SENT, name="mail", position=3)
         claim = begin(store)
         for made in (_PLACED, _SENT, mailed):
@@ -258,7 +258,7 @@ class Resolving:
 
     @pytest.mark.parametrize("name", ["charge", "placed", "unheard-of"])
     def test_what_is_done_is_not_refuted(self, store: Store, name: str) -> None:
-        """Nor a phase, nor what there is not: only what was sent can turn out not to have happened."""
+        """Nor is a phase or an unknown name: only an effect that was sent may turn out not to have happened."""
         store.quarantine(store.checkpoint(store.checkpoint(begin(store), _PLACED), _DONE), _WHY)
 
         reopened = store.reopen(make_asked().id, _REMARK, [(name, '"no"')])
@@ -267,7 +267,7 @@ class Resolving:
         assert progress_of(store) == [_PLACED, _DONE]
 
     def test_of_many_people_at_once_one_reopens_and_refutes(self, store: Store) -> None:
-        """A generation rises by one, however many saw the proof."""
+        """The generation rises by one, however many people saw the proof."""
         store.quarantine(store.checkpoint(begin(store), _SENT), _WHY)
 
         told = race(5, lambda: store.reopen(make_asked().id, _REMARK, [("charge", '"no"')]))
@@ -280,7 +280,7 @@ _OTHERS = ("running", "left", "finished", "resolved", "reopened", "expired", "ab
 
 
 def _make_others(store: Store, let_pass: LetPass) -> None:
-    """Make a record of every kind but quarantined, each with an effect that was sent."""
+    """Make a record in every state but quarantined, each with an effect that was sent."""
     claims = {key: store.checkpoint(begin(store, key), _SENT) for key in _OTHERS if key != "absent"}
     store.complete(claims["expired"], CREATED, MOMENT)
     let_pass(MOMENT)
@@ -297,7 +297,7 @@ def _void(sent: Checkpoint) -> Checkpoint:
 
 
 def _cannot_touch(store: Store, claim: Claim) -> None:
-    """Try all that an owner can do, with a claim that is lost."""
+    """Try everything that an owner can do with a lost claim."""
     with pytest.raises(ClaimLost):
         store.checkpoint(claim, _SENT)
     with pytest.raises(ClaimLost):

@@ -1,4 +1,4 @@
-"""Inside of the work there are savepoints, and statements that are recognised by their words."""
+"""The work may set savepoints, and the store recognises what a statement does by its words."""
 
 import pytest
 
@@ -13,14 +13,14 @@ class Savepoints:
     """set_savepoint, undo_savepoint, release_savepoint · intent_of, kind_of · may_fence_on."""
 
     def test_a_store_that_can_share_a_transaction_is_known_by_its_type(self, store: TransactionalStore) -> None:
-        """Else an app with ``db=`` would not get the transaction guard."""
+        """Otherwise an app with ``db=`` would not get the transaction guard."""
         assert isinstance(store, TransactionalStore)
         assert store.drivers
 
     # -- savepoints --------------------------------------------------------------------------------------------------
 
     def test_only_what_follows_a_savepoint_is_undone_with_it(self, store: TransactionalStore, connect: Connect) -> None:
-        """And then the savepoint is gone: its name can be used again."""
+        """The savepoint is gone afterwards, and its name can be used again."""
         connection = connect()
         claim = claimed(enter(store, connection))
         for _ in range(2):
@@ -34,7 +34,7 @@ class Savepoints:
         assert done(connect()) == ["kept"] * 2
 
     def test_savepoints_are_undone_from_the_outside_in(self, store: TransactionalStore, connect: Connect) -> None:
-        """The outer one takes the inner one along."""
+        """Undoing the outer savepoint undoes the inner one."""
         connection = connect()
         claim = claimed(enter(store, connection))
         store.set_savepoint(connection, "one")
@@ -51,7 +51,7 @@ class Savepoints:
     def test_what_follows_a_released_savepoint_goes_with_what_was_before(
         self, store: TransactionalStore, connect: Connect
     ) -> None:
-        """It is undone with the outer savepoint, and kept with it."""
+        """It is undone or kept with the outer savepoint."""
         connection = connect()
         claim = claimed(enter(store, connection))
         for ends in (store.undo_savepoint, store.release_savepoint):
@@ -97,7 +97,7 @@ class Savepoints:
     def test_a_statement_that_may_write_is_not_taken_for_reading(
         self, store: TransactionalStore, statement: str, intent: Intent
     ) -> None:
-        """Else it would be undone, or kept, with what another session does."""
+        """Otherwise it would be undone or kept together with the work of another session."""
         assert store.intent_of(statement) is intent
 
     @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Every promise of ``flask_idempotency.stores.Store`` as a test: one room for each idea, and here all of them."""
+"""Every promise of ``flask_idempotency.stores.Store`` as a test, collected from one module for each idea."""
 
 import pytest
 
@@ -46,10 +46,10 @@ class StoreContract(
 
     @pytest.fixture
     def store(self) -> Store:
-        """Give a store that is created and holds no record."""
+        """Give a store that is set up and holds no record."""
         raise NotImplementedError("Override the fixture `store`: an empty store, ready for use.")
 
     @pytest.fixture
     def let_pass(self, store: Store) -> LetPass:
-        """Give a function that lets *store* believe that a duration has passed, without waiting for it."""
+        """Give a function that makes *store* believe that a duration has passed, without waiting for it."""
         raise NotImplementedError("Override the fixture `let_pass`: move the store's clock, or the times it holds.")

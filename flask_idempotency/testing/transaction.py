@@ -28,12 +28,12 @@ class TransactionContract(Entering, Savepoints, Phases, PhaseFence, Within):
 
     @pytest.fixture
     def store(self) -> TransactionalStore:
-        """Give a store that is created and holds no record."""
+        """Give a store that is set up and holds no record."""
         raise NotImplementedError("Override the fixture `store`: an empty store, ready for use.")
 
     @pytest.fixture
     def let_pass(self, store: TransactionalStore) -> LetPass:
-        """Give a function that lets *store* believe that a duration has passed, without waiting for it."""
+        """Give a function that makes *store* believe that a duration has passed, without waiting for it."""
         raise NotImplementedError("Override the fixture `let_pass`: move the store's clock, or the times it holds.")
 
     @pytest.fixture
@@ -47,7 +47,7 @@ class TransactionContract(Entering, Savepoints, Phases, PhaseFence, Within):
     def test_work_and_answer_are_committed_together(
         self, store: TransactionalStore, connect: Connect, answer: Answer
     ) -> None:
-        """And everybody finds both."""
+        """Everybody finds both."""
         claim = work_and_finish(store, connect(), answer)
 
         record = record_of(store)
@@ -58,7 +58,7 @@ class TransactionContract(Entering, Savepoints, Phases, PhaseFence, Within):
         assert record.asked == make_asked()
 
     def test_whoever_comes_later_finds_the_answer(self, store: TransactionalStore, connect: Connect) -> None:
-        """By either guard."""
+        """Under either guard."""
         work_and_finish(store, connect())
 
         entered, claimed = enter(store, connect()), store.claim(make_asked(), LEASE)
@@ -68,7 +68,7 @@ class TransactionContract(Entering, Savepoints, Phases, PhaseFence, Within):
         assert claimed == entered
 
     def test_another_request_with_the_same_key_finds_it_too(self, store: TransactionalStore, connect: Connect) -> None:
-        """What it was made for tells them apart."""
+        """The fingerprint tells the two requests apart."""
         work_and_finish(store, connect())
 
         found = enter(store, connect(), body="two books")
@@ -77,7 +77,7 @@ class TransactionContract(Entering, Savepoints, Phases, PhaseFence, Within):
         assert found.fingerprint == make_asked().fingerprint
 
     def test_keys_do_not_mix(self, store: TransactionalStore, connect: Connect) -> None:
-        """Nor do callers who chose the same one."""
+        """Two callers with the same key do not mix either."""
         work_and_finish(store, connect())
         connection = connect()
 
@@ -91,7 +91,7 @@ class TransactionContract(Entering, Savepoints, Phases, PhaseFence, Within):
     def test_an_expired_record_is_replaced(
         self, store: TransactionalStore, connect: Connect, let_pass: LetPass
     ) -> None:
-        """By another request as well: the key is new."""
+        """By another request too: the key is new again."""
         work_and_finish(store, connect())
         let_pass(RETENTION)
         connection, asked = connect(), make_asked(body="two books")
@@ -104,7 +104,7 @@ class TransactionContract(Entering, Savepoints, Phases, PhaseFence, Within):
         assert record_of(store).asked == asked
 
     def test_a_record_of_a_running_lease_is_busy(self, store: TransactionalStore, connect: Connect) -> None:
-        """Both guards respect each other."""
+        """Each guard respects the other's claims."""
         store.claim(make_asked(), LEASE)
 
         found = enter(store, connect())
@@ -130,7 +130,7 @@ class TransactionContract(Entering, Savepoints, Phases, PhaseFence, Within):
     def test_a_record_that_was_left_after_a_phase_is_not_begun_again(
         self, store: TransactionalStore, connect: Connect, let_pass: LetPass
     ) -> None:
-        """Whether its lease was ended or has passed: its work is half done, and only a lease can go on with it."""
+        """Its work is half done, and only a lease can resume it, whether its lease was ended or has passed."""
         store.release(store.checkpoint(begin(store), make_phase("placed")))
         with pytest.raises(CheckpointUnknown):
             enter(store, connect())
@@ -144,7 +144,7 @@ class TransactionContract(Entering, Savepoints, Phases, PhaseFence, Within):
         assert progress_of(store) == [make_phase("placed")]
 
     def test_a_quarantined_record_is_in_the_way(self, store: TransactionalStore, connect: Connect) -> None:
-        """Until a person settles it."""
+        """It stays so until a person settles it."""
         store.quarantine(begin(store), "nobody knows")
 
         found = enter(store, connect())
@@ -155,7 +155,7 @@ class TransactionContract(Entering, Savepoints, Phases, PhaseFence, Within):
     def test_a_record_that_takes_the_place_of_another_has_none_of_its_checkpoints(
         self, store: TransactionalStore, connect: Connect, let_pass: LetPass
     ) -> None:
-        """They were of an epoch that has ended."""
+        """They belonged to the expired epoch."""
         store.complete(store.checkpoint(begin(store), make_phase("placed")), CREATED, RETENTION)
         let_pass(RETENTION)
 
@@ -169,7 +169,7 @@ class TransactionContract(Entering, Savepoints, Phases, PhaseFence, Within):
     def test_a_transaction_that_is_confirmed_can_still_be_finished(
         self, store: TransactionalStore, connect: Connect
     ) -> None:
-        """With what was kept in it."""
+        """With the work that was kept in it."""
         connection = connect()
         claim = claimed(enter(store, connection))
         work(connection, "kept")
@@ -189,7 +189,7 @@ class TransactionContract(Entering, Savepoints, Phases, PhaseFence, Within):
     def test_a_transaction_that_the_app_has_ended_by_itself_is_left_to_a_person(
         self, store: TransactionalStore, connect: Connect, end: str, *, goes_on: bool
     ) -> None:
-        """Nobody knows what of its work is there, and nobody runs it again."""
+        """Nobody knows which part of its work is stored, so nobody runs it again."""
         connection = connect()
         claim = claimed(enter(store, connection))
         work(connection, "before")
@@ -213,7 +213,7 @@ class TransactionContract(Entering, Savepoints, Phases, PhaseFence, Within):
     # -- after a doubt -----------------------------------------------------------------------------------------------
 
     def test_looking_again_finds_what_was_committed(self, store: TransactionalStore, connect: Connect) -> None:
-        """And nothing where nothing was."""
+        """If nothing was committed, it finds nothing."""
         before = store.look_again(make_asked())
         claim = work_and_finish(store, connect())
 

@@ -1,4 +1,4 @@
-"""Who meets an open transaction is told so, or waits for its end, where a store can tell one record from another."""
+"""Whoever meets an open transaction is told so or waits for its end, if the store can tell one record from another."""
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -17,12 +17,12 @@ from flask_idempotency.testing.work import PATIENCE, Connect, done, enter, work
 
 
 class KeyedTransactionContract(KeyedPhases, TransactionContract):
-    """What a store promises besides, if its database lets transactions of different keys go on at once."""
+    """Further promises, for a database that runs transactions of different keys side by side."""
 
     def test_the_same_request_is_busy_while_a_transaction_is_open(
         self, store: TransactionalStore, connect: Connect
     ) -> None:
-        """Nobody waits who is not told to."""
+        """A caller waits only if it is told to."""
         enter(store, connect())
 
         found = enter(store, connect())
@@ -33,7 +33,7 @@ class KeyedTransactionContract(KeyedPhases, TransactionContract):
     def test_another_request_with_the_same_key_is_told_apart_while_one_is_open(
         self, store: TransactionalStore, connect: Connect
     ) -> None:
-        """It is a mistake of the client's, and waiting would not help."""
+        """It is the client's mistake, and waiting would not help."""
         enter(store, connect())
 
         found = enter(store, connect(), body="two books")
@@ -43,7 +43,7 @@ class KeyedTransactionContract(KeyedPhases, TransactionContract):
     def test_nobody_is_kept_from_running_by_one_who_was_refused(
         self, store: TransactionalStore, connect: Connect
     ) -> None:
-        """Not even while the refused one has not gone yet."""
+        """Not even while the refused caller's transaction is still open."""
         first, refused = connect(), connect()
         enter(store, first)
         enter(store, refused)
@@ -69,7 +69,7 @@ class KeyedTransactionContract(KeyedPhases, TransactionContract):
         assert [*seen, store.is_running(known, asked.scope)] == [True, False, False]
 
     def test_who_waits_is_woken_by_the_end_of_the_other(self, store: TransactionalStore, connect: Connect) -> None:
-        """To the answer if there is one, else to run."""
+        """It gets the answer if there is one, and otherwise runs."""
         first, second, third = connect(), connect(), connect()
         claim = claimed(enter(store, first))
         with ThreadPoolExecutor(2) as threads:
@@ -88,7 +88,7 @@ class KeyedTransactionContract(KeyedPhases, TransactionContract):
     def test_a_record_that_appeared_meanwhile_undoes_the_work(
         self, store: TransactionalStore, connect: Connect
     ) -> None:
-        """The key decides where locks cannot, as between two guards."""
+        """The primary key decides where locks cannot, as between the two guards."""
         connection = connect()
         claim = claimed(enter(store, connection))
         work(connection, "in vain")
@@ -104,7 +104,7 @@ class KeyedTransactionContract(KeyedPhases, TransactionContract):
     def test_a_dead_record_that_comes_back_to_life_is_not_replaced(
         self, store: TransactionalStore, connect: Connect, let_pass: LetPass
     ) -> None:
-        """Nothing of the work is left."""
+        """None of the work is kept."""
         store.claim(make_asked(), LEASE)
         let_pass(LEASE + MOMENT)
         connection = connect()
@@ -120,7 +120,7 @@ class KeyedTransactionContract(KeyedPhases, TransactionContract):
         assert done(connect()) == []
 
     def test_waiting_ends(self, store: TransactionalStore, connect: Connect) -> None:
-        """As for everybody who does not wait."""
+        """When its time is over, a caller is told the same as one that did not wait."""
         enter(store, connect())
 
         found = enter(store, connect(), patience=timedelta(milliseconds=50))

@@ -1,4 +1,4 @@
-"""Promises of ``TransactionalStore`` about a transaction that somebody else has begun and will end, such as a test."""
+"""Promises about a transaction that somebody else, such as a test, has begun and will end."""
 
 from typing import Any
 
@@ -22,13 +22,13 @@ has_begun = pytest.mark.parametrize("has_begun", [True, False], ids=["has begun"
 
 
 class Within:
-    """What is done within the transaction of another is kept or undone with it."""
+    """What is done within somebody else's transaction is committed or rolled back with it."""
 
     @has_begun
     def test_what_is_finished_within_a_transaction_goes_with_its_rollback(
         self, store: TransactionalStore, connect: Connect, has_begun: bool
     ) -> None:
-        """The record too."""
+        """The record does too."""
         connection = connect()
         if has_begun:
             work(connection, "before")
@@ -47,7 +47,7 @@ class Within:
     def test_what_is_finished_within_a_transaction_comes_with_its_commit(
         self, store: TransactionalStore, connect: Connect, has_begun: bool
     ) -> None:
-        """The record too."""
+        """The record does too."""
         connection = connect()
         if has_begun:
             work(connection, "before")
@@ -62,7 +62,7 @@ class Within:
     def test_whoever_comes_later_in_the_same_transaction_finds_the_answer(
         self, store: TransactionalStore, connect: Connect
     ) -> None:
-        """Though nobody else can."""
+        """Nobody outside of it can."""
         connection = connect()
         claim = claimed(enter_within(store, connection))
         store.finish(connection, claim, make_asked(), CREATED, RETENTION)
@@ -75,7 +75,7 @@ class Within:
     def test_leaving_undoes_what_was_done_within_a_transaction_and_nothing_before(
         self, store: TransactionalStore, connect: Connect, has_begun: bool
     ) -> None:
-        """Kept or not; and the next may run."""
+        """Whether it was kept or not; and the next caller may run."""
         connection = connect()
         if has_begun:
             work(connection, "before")
@@ -91,7 +91,7 @@ class Within:
     def test_work_within_a_transaction_can_be_kept_without_a_record(
         self, store: TransactionalStore, connect: Connect
     ) -> None:
-        """It goes with the rollback of the transaction like any other."""
+        """It is rolled back with the transaction like any other work."""
         connection = connect()
         claimed(enter_within(store, connection))
         work(connection, "kept")

@@ -31,12 +31,12 @@ _WORK = {  # as literals, for drivers write parameters in different ways
 def enter(
     store: TransactionalStore, connection: Any, *, body: str = "one book", patience: timedelta = timedelta(0)
 ) -> Claim | Busy | Settled:
-    """Enter a transaction, at once unless told to wait."""
+    """Enter a transaction; do not wait unless told to."""
     return store.enter(connection, make_asked(body=body), patience=patience, idle=LEASE)
 
 
 def work_and_finish(store: TransactionalStore, connection: Any, answer: Answer = CREATED) -> Claim:
-    """Enter, work and finish; give the claim that it was done by."""
+    """Enter, work and finish; give the claim."""
     claim = claimed(enter(store, connection))
     work(connection, "finished")
     store.finish(connection, claim, make_asked(), answer, RETENTION)
@@ -49,14 +49,14 @@ def work(connection: Any, name: str) -> None:
 
 
 def done(connection: Any) -> list[str]:
-    """Read the rows that can be seen on *connection*."""
+    """Read the rows that *connection* can see."""
     cursor = connection.cursor()
     cursor.execute("SELECT name FROM work ORDER BY name")
     return [name for (name,) in cursor.fetchall()]
 
 
 def carry_out(store: TransactionalStore, connection: Any, claim: Claim, made: Checkpoint, name: str) -> Claim:
-    """Carry a phase out whose work is one row; give the claim as it is then."""
+    """Carry out a phase whose work is one row; give the resulting claim."""
     store.fence(connection, claim, made, idle=LEASE)
     work(connection, name)
     store.commit_phase(connection, claim, made)
@@ -64,7 +64,7 @@ def carry_out(store: TransactionalStore, connection: Any, claim: Claim, made: Ch
 
 
 def wait_until(is_so: Callable[[], bool]) -> None:
-    """Look again and again, until it is so."""
+    """Check again and again until it is true."""
     deadline, pause = monotonic() + PATIENCE.total_seconds(), Event()
     while not is_so():
         assert monotonic() < deadline, "it never came to that"
