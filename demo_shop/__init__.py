@@ -1,1 +1,1 @@
-"""A shop to try Flask-Idempotency in: each room shows one idea, and uses nothing but the extension's public names."""
+"""A shop for trying Flask-Idempotency: each module shows one idea, and uses only the extension's public names."""

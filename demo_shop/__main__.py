@@ -1,6 +1,7 @@
 """``python -m demo_shop``: starts the shop, its payment gateway and its outbox, and stops them again.
 
-Standard library only up to the check that everything else is installed: a trouble is one sentence, not a traceback.
+Until everything else is known to be installed, only the standard library is used, so that a problem is reported in one
+sentence and not by a traceback.
 """
 
 import argparse
@@ -52,7 +53,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Programs:
-    """The commands that the demo is made of."""
+    """The commands that make up the demo."""
 
     init_gateway: list[str]
     seed: list[str]
@@ -132,7 +133,7 @@ def _count(text: str) -> int:
 
 
 def programs_for(options: Options) -> Programs:
-    """Make the commands that are run."""
+    """Make the commands to run."""
     flask = [sys.executable, "-m", "flask", "--app"]
     gunicorn = [sys.executable, "-m", "gunicorn", "--config", "python:demo_shop.gunicorn_conf", "--threads", "4"]
     return Programs(
@@ -152,7 +153,7 @@ def _serving(port: int, workers: int) -> list[str]:
 
 
 def prepare(options: Options) -> dict[str, str]:
-    """Check that everything is available, and give the environment of the programs. Raises Trouble if it is not."""
+    """Check that everything is available, and give the programs their environment. Raises Trouble otherwise."""
     check_packages()
     folder = make_data_folder(options.data)
     check_port(options.port, "PORT", "--port")
@@ -199,7 +200,7 @@ def make_data_folder(folder: Path) -> Path:
 
 
 def secret_in(path: Path) -> str:
-    """Read a secret, made up when it is first needed. Only its owner may read the file."""
+    """Read a secret, generated on first use. Only its owner may read the file."""
     try:
         with suppress(FileExistsError):
             path.touch(0o600, exist_ok=False)
@@ -208,7 +209,7 @@ def secret_in(path: Path) -> str:
     except OSError as error:
         raise Trouble(f"{path} cannot be read or written ({error.strerror}): delete it, or choose --data.") from None
     if not found:
-        raise Trouble(f"{path} is empty: delete it, and a new secret is made.")
+        raise Trouble(f"{path} is empty: delete it, and the demo generates a new secret.")
     return found
 
 
@@ -223,7 +224,7 @@ def check_settings(told: dict[str, str]) -> None:
 
 
 def check_port(port: int, variable: str, option: str) -> None:
-    """Raise Trouble if another program listens on the port already."""
+    """Raise Trouble if another program already listens on the port."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -237,7 +238,7 @@ def check_port(port: int, variable: str, option: str) -> None:
 
 
 def check_database(name: str, url: str | None) -> None:
-    """Raise Trouble unless the database that *url* names can be reached. A password is never shown."""
+    """Raise Trouble unless the database at *url* can be reached. Passwords are never shown."""
     if not url:
         return
     from sqlalchemy import create_engine
@@ -253,10 +254,10 @@ def check_database(name: str, url: str | None) -> None:
     if backend == "sqlite":
         folder = Path(wanted.database or "").resolve().parent
         if not os.access(folder, os.W_OK | os.X_OK):
-            raise Trouble(f"The folder {folder} of {name} is not there, or cannot be written.")
+            raise Trouble(f"The folder {folder} of {name} does not exist or cannot be written.")
         return
     if backend not in ("postgresql", "postgres"):
-        raise Trouble(f"{name} names {backend}, and the demo runs on PostgreSQL or SQLite: {like}.")
+        raise Trouble(f"{name} names {backend}, but the demo runs on PostgreSQL or SQLite: {like}.")
     try:
         engine = create_engine(wanted.set(drivername="postgresql+psycopg"), connect_args={"connect_timeout": 5})
         with engine.connect():
@@ -269,7 +270,7 @@ def check_database(name: str, url: str | None) -> None:
     except SQLAlchemyError as error:
         reason = next(iter(str(getattr(error, "orig", None) or error).strip().splitlines()), type(error).__name__)
         raise Trouble(
-            f"The database of {name} cannot be reached; is it running, is the URL right? ({reason})"
+            f"The database of {name} cannot be reached; is it running, and is the URL right? ({reason})"
         ) from None
 
 
@@ -288,7 +289,7 @@ class Launcher:
             signal.signal(sig, self._hear)
 
     def run(self, programs: Programs, environment: dict[str, str]) -> None:
-        """Start everything, say where it is, and return only by raising: Stopped, or Trouble if a program ends."""
+        """Start everything, print the addresses, and watch. Raises Stopped, or Trouble if a program ends."""
         say("Once Upon a Teapot", "")
         self._do("gateway-init", "making the gateway's tables", programs.init_gateway, environment)
         self._do("shop-seed", "filling the shop's shelves", programs.seed, environment)
@@ -303,7 +304,7 @@ class Launcher:
             self._watch()
 
     def stop(self) -> None:
-        """End every program that still runs."""
+        """End every program that is still running."""
         if self._children and self._calls:
             say("", "Stopping …")
         stop_all(self._children, pause=threading.Event().wait, in_a_hurry=lambda: self._calls > 1)
@@ -314,7 +315,7 @@ class Launcher:
         self._stop.set()
 
     def _do(self, name: str, what: str, command: list[str], environment: dict[str, str]) -> None:
-        """Run a program to its end."""
+        """Run a program until it ends."""
         say(f"  · {what}")
         child = self._start(name, command, environment)
         while (code := child.exit_code()) is None:
@@ -346,7 +347,7 @@ class Launcher:
         for child in self._children:
             if (code := child.exit_code()) is not None:
                 raise Trouble(
-                    f"The {child.name} has ended by itself ({_ending(code)}), so all is stopped."
+                    f"The {child.name} has ended unexpectedly ({_ending(code)}), so everything was stopped."
                     f" The last lines of {child.log}:\n{child.last_lines()}"
                 )
 
@@ -370,7 +371,7 @@ class Launcher:
 
 
 def is_healthy(port: int) -> bool:
-    """Check whether one of our servers answers."""
+    """Say whether one of our servers answers."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2)
     try:
         connection.request("GET", "/health")

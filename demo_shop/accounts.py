@@ -1,4 +1,4 @@
-"""Who is asking: a signed-in browser, or a bearer of an account's API token. Keys count per account."""
+"""Who is asking: a browser that is signed in, or a client with an account's API token. Keys belong to an account."""
 
 import secrets
 from collections.abc import Callable
@@ -30,14 +30,14 @@ View = TypeVar("View", bound=Callable[..., Any])
 
 
 def current_account() -> Account | None:
-    """Give the account of the current request, if it has one."""
+    """Give the account of the current request, or None."""
     if "account" not in g:
         g.account = _by_token() if request.path.startswith("/api/") else _by_session()
     return g.account  # type: ignore[no-any-return]  # g takes anything
 
 
 def my_account() -> Account:
-    """Give the account in a view that requires one."""
+    """Give the account, in a view that requires one."""
     return current_account() or abort(401)
 
 
@@ -48,15 +48,15 @@ def scope() -> int | None:
 
 
 def act_as(account: str) -> None:
-    """Give a request that is resumed without its client the identity of its caller."""
+    """Restore the caller of a request that is resumed without its client."""
     g.account = db.session.get(Account, int(account))
 
 
 def signed_in(view: View) -> View:
-    """Send visitors who are not signed in to the sign-in page, and from there back to where they were.
+    """Send visitors who are not signed in to the sign-in page, and back afterwards.
 
-    What they sent is not kept: they are told to do it again. Stands above @idempotent, so that a replay is authorised
-    too.
+    What they sent is not kept: the page asks them to send it again. Put this above @idempotent, so that replays are
+    authorised too.
     """
 
     @wraps(view)
@@ -71,7 +71,7 @@ def signed_in(view: View) -> View:
 
 
 def token_of(account: Account) -> str:
-    """Give an API token of an account: a new one each time, and the older ones stay good."""
+    """Give an API token of an account: a new one each time; older ones stay valid."""
     return str(_tokens().dumps([account.handle, secrets.token_hex(4)]))
 
 
@@ -103,7 +103,7 @@ def leave() -> AnyResponse:
 
 
 def unauthorised() -> Response:
-    """Say that a token is needed."""
+    """Answer that a token is needed."""
     text = "Send Authorization: Bearer and the token of an account."
     response = jsonify(title="Unauthorized", detail=text, status=401)
     response.status_code, response.headers["WWW-Authenticate"] = 401, 'Bearer realm="shop"'
@@ -129,13 +129,13 @@ def _tokens() -> URLSafeSerializer:
 
 
 def _page_before() -> str | None:
-    """Give the path of the page that a form was on, if it is one of this shop."""
+    """Give the path of the page with the form, if it is one of this shop."""
     parts = urlsplit(request.referrer or "")
     return _local(parts._replace(scheme="", netloc="").geturl()) if parts.netloc == request.host else None
 
 
 def _local(target: str | None) -> str | None:
-    """Give a path of this shop, and nothing that leads elsewhere."""
+    """Give a path of this shop, and never one that leads elsewhere."""
     parts = urlsplit(target or "")
     safe = parts.path.startswith("/") and not parts.path.startswith(("//", "/\\")) and not parts.netloc
     return target if safe and not parts.scheme else None

@@ -1,4 +1,4 @@
-"""The same shop for programs: JSON under /api, with a bearer token, and an OpenAPI document that names the refusals."""
+"""The same shop for programs: JSON under /api, with a bearer token, and an OpenAPI document that lists the refusals."""
 
 from typing import Any
 
@@ -47,12 +47,12 @@ def only_with_a_token() -> None:
 
 @blueprint.get("/api/openapi.json")
 def openapi() -> Any:
-    """Describe all this."""
+    """Describe the API."""
     return jsonify(document())
 
 
 @blueprint.post("/api/tokens")
-@exempt  # there is no caller yet, and a second token does no harm
+@exempt  # there is no caller yet, and a second token is harmless
 def token() -> Any:
     """Sign a program in."""
     handle = read(SignInSchema())["account"]
@@ -102,7 +102,7 @@ def checkout() -> Any:
 @blueprint.post("/api/buy")
 @exempt  # as on the page: the lab chooses
 def buy_now() -> Any:
-    """Buy one product with one request: the lease guard again, and the extension's own idea of the same request."""
+    """Buy one product with one request: lease guard, and the extension's default fingerprint."""
     wanted = read(PurchaseSchema())
     product = find_product(wanted.pop("product")) or abort(404)
     picture = request.files.get("picture")
@@ -117,14 +117,14 @@ def orders() -> Any:
 
 @blueprint.get("/api/orders/<number>")
 def order(number: str) -> Any:
-    """Show one of them."""
+    """Show one of the caller's orders."""
     return jsonify(OrderSchema().dump(my_order(number)))
 
 
 @blueprint.post("/api/orders/<number>/refund")
 @idempotent(fingerprint=why_it_was_asked)
 def refund(number: str) -> Any:
-    """Ask for the money back: the transaction guard, as on the page."""
+    """Ask for a refund: the transaction guard, as on the page."""
     found, wanted = my_order(number), read(RefundSchema())
     if found.state != "paid":
         return problem(409, "This order cannot be refunded", why_not(found))

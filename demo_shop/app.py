@@ -1,4 +1,4 @@
-"""The shop, put together: settings, extensions, rooms. Look here first."""
+"""The app factory: settings, extensions, blueprints. Start here."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -30,7 +30,7 @@ idempotency = Idempotency(db=db, scope=accounts.scope, caller=accounts.act_as)
 
 
 def create_app(settings: Mapping[str, Any] | None = None) -> Flask:
-    """Make the shop as the environment says; *settings* come on top, for tests."""
+    """Make the shop from its environment; *settings* override it in tests."""
     app = Flask(__name__)
     app.config.update(settings if settings and "SECRET_KEY" in settings else {**read_settings(), **(settings or {})})
     app.config["SQLALCHEMY_BINDS"] = {"notes": audit.bind(app.config["SQLALCHEMY_DATABASE_URI"])}

@@ -19,7 +19,7 @@ LEAF = (
 
 
 def _leaf(x: int, y: int, size: float, fill: str, vein: str) -> str:
-    """Place a tea leaf; *fill* and *vein* may be the names of the two colours in braces."""
+    """Place a tea leaf; *fill* and *vein* may name the two colours in braces."""
     return (
         LEAF.replace("{x}", str(x))
         .replace("{y}", str(y))
@@ -30,7 +30,7 @@ def _leaf(x: int, y: int, size: float, fill: str, vein: str) -> str:
 
 
 def _steam(top: int) -> str:
-    """Let steam rise from the height *top*."""
+    """Draw steam that rises from the height *top*."""
     return STEAM.replace("{top}", str(top)).replace("{high}", str(top - 6))
 
 
@@ -130,7 +130,7 @@ SHAPES = {"teapot": TEAPOT, "cup": CUP, "tin": TIN, "whisk": WHISK, "kettle": KE
 
 
 def draw(shape: str, colour: str, accent: str) -> Markup:
-    """Draw one of the six shapes in two colours; ValueError for a shape that nobody has drawn yet."""
+    """Draw one of the six shapes in two colours; ValueError for an unknown shape."""
     if shape not in SHAPES:
         raise ValueError(f"There is no drawing of {shape!r}; known are {', '.join(SHAPES)}.")
     picture = (

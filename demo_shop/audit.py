@@ -1,7 +1,7 @@
-"""Records what happened to every attempt, for support: the extension's signals, in a table of the shop's own.
+"""Records what happened to every attempt, for support: the extension's signals, in a table of the shop.
 
-No request waits for it: a scribe writes the notes down, apart from the request's own work, so they outlive a rollback.
-A process that is killed takes along what it has not written yet.
+No request waits for this: a scribe writes the notes on its own connection, so they outlive a rollback. A process that
+is killed loses the notes that it has not written yet.
 """
 
 import atexit
@@ -29,20 +29,20 @@ LAST_WORDS = 3.0  # seconds at the end of the process: gunicorn kills a worker a
 
 
 def bind(url: str) -> dict[str, Any]:
-    """Say how notes reach the database. PostgreSQL does not wait for its disk: a note may be lost, a charge may not."""
+    """Set how notes are committed. PostgreSQL need not wait for its disk: only charges must never be lost."""
     does_not_wait = {} if url.startswith("sqlite") else {"connect_args": {"options": "-c synchronous_commit=off"}}
     return {"url": url, "isolation_level": "AUTOCOMMIT", **does_not_wait}
 
 
 def listen(app: Flask) -> None:
-    """Write down every signal that names a request."""
+    """Record every signal that names a request."""
     for name in TOLD:
         getattr(signals, name).connect(_writer(name), app, weak=False)
-    atexit.register(_leave, ref(app))  # before the extension does so with the first claim: the last to tell go first
+    atexit.register(_leave, ref(app))  # so early that it runs after the extension's
 
 
 def settle(seconds: float) -> bool:
-    """Wait until all that this process has told so far is written; say whether it is. Others take a moment."""
+    """Wait until this process has written all its notes; say whether it has. Other processes may be a moment behind."""
     return _scribe_of(current_app._get_current_object()).settle(seconds)  # type: ignore[attr-defined]  # documented
 
 
@@ -69,7 +69,7 @@ def _writer(event: str) -> Any:
 
 
 def _scribes(app: Flask) -> dict[int, Scribe]:
-    """Give those of an app by process: after a fork, the parent's notes and lock stay with the parent."""
+    """Give an app's scribes by process: after a fork, the parent's notes and lock remain the parent's."""
     scribes: dict[int, Scribe] = app.extensions.setdefault("scribes", {})
     return scribes
 

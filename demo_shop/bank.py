@@ -1,4 +1,4 @@
-"""How the shop talks to its payment gateway: a foreign system, in another process, that may be slow, silent or gone."""
+"""How the shop calls its payment gateway: a foreign system that may be slow, silent or gone."""
 
 import json
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ _open = build_opener(ProxyHandler({})).open  # the gateway is local: use no prox
 
 @dataclass(frozen=True)
 class Said:
-    """What the gateway said."""
+    """An answer of the gateway."""
 
     status: int
     body: Any
@@ -37,7 +37,7 @@ class GatewayTrouble(Exception):
 
 
 def charge(order: str, amount: int, card: str, key: str) -> dict[str, Any]:
-    """Charge a card, once for each key. A decline is an answer; any other failure is raised."""
+    """Charge a card once for each key. A decline is an answer; any other failure is raised."""
     said = _ask("/charges", {"order": order, "amount": amount, "card": card}, key)
     if said.status == 422:
         raise NeedsPerson("the gateway knows this key with another order or amount")
@@ -47,7 +47,7 @@ def charge(order: str, amount: int, card: str, key: str) -> dict[str, Any]:
 
 
 def refund(charge: str, amount: int, key: str) -> dict[str, Any]:
-    """Give money back, once for each key."""
+    """Refund a charge once for each key."""
     said = _ask("/refunds", {"charge": charge, "amount": amount}, key)
     if said.status != 201:
         raise GatewayTrouble(f"the gateway answered {said.status}")
@@ -61,19 +61,19 @@ def charges_of(order: str) -> list[dict[str, Any]] | None:
 
 
 def newest_books() -> dict[str, Any] | None:
-    """Give the newest charges, and the totals of all; None if the gateway cannot be asked."""
+    """Give the newest charges and the totals, or None if the gateway cannot be asked."""
     return _books("")
 
 
 def turn_knob(behaviour: str, times: int) -> None:
-    """Have the gateway misbehave on its next charges; 0 times: no more."""
+    """Make the gateway misbehave on its next charges; 0 switches this off."""
     said = _ask("/knobs", {"behaviour": behaviour if times else "", "times": times or 1})
     if said.status != 200:
         raise GatewayTrouble(f"the gateway answered {said.status}")
 
 
 def knob() -> dict[str, Any]:
-    """Say how the gateway misbehaves, and how often it still will."""
+    """Say how the gateway misbehaves, and on how many more charges."""
     try:
         said = _ask("/knobs", timeout=1.0)
     except OSError:
@@ -90,7 +90,7 @@ def _books(query: str) -> dict[str, Any] | None:
 
 
 def _ask(path: str, body: Any = None, key: str | None = None, timeout: float | None = None) -> Said:
-    """Ask once. Raises OSError if there is no answer."""
+    """Send one request. Raises OSError if there is no answer."""
     config = current_app.config
     headers = {"Authorization": f"Bearer {config['GATEWAY_API_KEY']}", "Content-Type": "application/json"}
     if key is not None:

@@ -1,6 +1,6 @@
-"""Idea: the transaction guard. An ordinary view that changes rows and commits is exactly-once without a change in it.
+"""Idea: the transaction guard. An ordinary view that changes rows and commits is exactly-once without any change.
 
-The key, the row and the answer are one transaction. A repeated click replays the answer; a crash leaves nothing.
+The key, the row and the answer are one transaction. A repeated click gets the same answer; a crash leaves nothing.
 """
 
 from collections.abc import Sequence
@@ -26,12 +26,12 @@ def cart_of(account: Account) -> tuple[Sequence[CartLine], int]:
 
 
 def most_of(product: Product) -> int:
-    """Give how many of a product a cart may hold. The goods are not reserved: whoever pays first gets them."""
+    """Give how many of a product a cart may hold. A cart reserves nothing: whoever pays first gets the goods."""
     return min(MOST, product.stock)
 
 
 def no_more(product: Product) -> str:
-    """Say why a cart holds no more of a product."""
+    """Say why a cart cannot hold more of a product."""
     match product.stock:
         case 0:
             return f"“{product.name}” is sold out."
@@ -43,7 +43,7 @@ def no_more(product: Product) -> str:
 
 
 def put(account: Account, product: Product, quantity: int, *, add: bool = False) -> bool:
-    """Set how many of a product are in the cart, or add so many; say whether all of them found room."""
+    """Set the quantity of a product in the cart, or add to it; say whether there was enough."""
     line = db.session.scalar(select(CartLine).filter_by(account_id=account.id, product_id=product.id))
     asked = quantity + (line.quantity if add and line else 0)
     wanted = min(asked, most_of(product))
@@ -58,7 +58,7 @@ def put(account: Account, product: Product, quantity: int, *, add: bool = False)
 
 
 def what_was_asked(request: Request) -> str:
-    """Say what counts as the same change; the tokens of a form do not."""
+    """Give what makes two requests the same change, without the form's tokens."""
     given = request.get_json(silent=True) or request.form
     return "&".join(f"{name}={given.get(name)}" for name in ("product", "quantity", "add"))
 
@@ -77,7 +77,7 @@ def show() -> str:
 @signed_in
 @idempotent(fingerprint=what_was_asked)
 def change() -> Any:
-    """Put something in, change how many, or take it out."""
+    """Add a product, change its quantity, or remove it."""
     product = find_product(request.form.get("product")) or abort(404)
     quantity = request.form.get("quantity", 1, type=int)
     if quantity < 0:

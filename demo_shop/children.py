@@ -1,4 +1,4 @@
-"""Processes that the launcher starts: each in a group of its own, with a log of its own, and never left behind.
+"""Processes that the launcher starts: each with a process group and a log of its own, and none left behind.
 
 Standard library only: the launcher must be able to say that a package is missing.
 """
@@ -23,7 +23,7 @@ _libc = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
 def die_with_parent(sig: signal.Signals, parent: int) -> None:
-    """Have the kernel send *sig* to this process when *parent* ends. Called in the child; does nothing but on Linux."""
+    """Have the kernel send *sig* to this process when *parent* ends; on Linux only. Call this in the child."""
     if _libc is None:
         return
     _libc.prctl(_PR_SET_PDEATHSIG, int(sig), 0, 0, 0)
@@ -32,7 +32,7 @@ def die_with_parent(sig: signal.Signals, parent: int) -> None:
 
 
 class Child:
-    """A process that runs, or has run."""
+    """A process that is running or has ended."""
 
     def __init__(
         self, name: str, command: Sequence[str], log: Path, environment: Mapping[str, str], folder: Path
@@ -53,15 +53,15 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """The pid, which is the number of its group too."""
+        """The process id, which is also that of its group."""
         return self._process.pid
 
     def exit_code(self) -> int | None:
-        """Say how it ended; None if it has not."""
+        """How the process ended; None while it runs."""
         return self._process.poll()
 
     def last_lines(self) -> str:
-        """Give the end of its log."""
+        """Give the last lines of its log."""
         lines = self.log.read_text("utf-8", errors="replace").splitlines()
         return "\n".join(f"    {line}" for line in lines[-TAIL:]) or "    (nothing)"
 
@@ -71,14 +71,14 @@ class Child:
             self._process.terminate()
 
     def end(self) -> None:
-        """Kill whatever is left of it and of those it has started."""
+        """Kill what is left of it and of the processes that it started."""
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
         self._process.wait()
 
 
 def stop_all(children: Iterable[Child], pause: Callable[[float], object], in_a_hurry: Callable[[], bool]) -> None:
-    """Ask all to end, and kill those that do not; at once if somebody is in a hurry."""
+    """Ask all to end, and kill those that do not; at once if interrupted again."""
     left = list(children)
     for child in left:
         child.terminate()

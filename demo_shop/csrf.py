@@ -1,4 +1,4 @@
-"""Forms of this shop are accepted only from this shop: a token in the session, sent back with every POST."""
+"""The shop accepts forms only from its own pages: each POST must carry the token of the session."""
 
 import secrets
 from hmac import compare_digest
@@ -7,20 +7,20 @@ from flask import Flask, abort, request, session
 
 
 def csrf_token() -> str:
-    """Give the session's token, made on first use."""
+    """Give the session's token, generated on first use."""
     if "csrf" not in session:
         session["csrf"] = secrets.token_urlsafe(16)
     return str(session["csrf"])
 
 
 def protect(app: Flask) -> None:
-    """Check every POST that a browser's cookie could have signed."""
+    """Check every POST that a browser would send with its cookie."""
     app.jinja_env.globals["csrf_token"] = csrf_token
     app.before_request(_check)
 
 
 def is_resumed() -> bool:
-    """Say whether the completer runs this request: it has no cookie that anybody could abuse."""
+    """Say whether the completer runs this request: without a cookie, there is nothing to abuse."""
     return "flask_idempotency.resumed" in request.environ
 
 

@@ -1,7 +1,7 @@
-"""The failure lab: things that go wrong in real life, on purpose. Switches act on the next requests, in every worker.
+"""The failure lab: real-life faults, on purpose. A switch affects the next requests, in every worker.
 
-They live in the database, for the next request may be served by another worker; and each is spent by one statement, so
-that "the next one" is one request and not two.
+Switches are in the database, because another worker may serve the next request. One statement uses a switch up, so that
+"the next one" is one request and not two.
 """
 
 import os
@@ -87,7 +87,7 @@ AT_THE_GATEWAY = {"slow_gateway": "slow", "charge_then_timeout": "timeout", "con
 
 @dataclass(frozen=True)
 class LabState:
-    """What every page shows of the lab."""
+    """What every page needs to know about the lab."""
 
     is_on: bool
     switches: dict[str, int]
@@ -108,7 +108,7 @@ def lab_state() -> LabState:
 
 
 def spend(name: str) -> bool:
-    """Use a switch up by one; say whether anything was left. Committed on its own connection, apart from the work."""
+    """Use a switch up by one; say whether anything was left. Commits on its own connection, apart from the work."""
     if not current_app.config["DEMO_LAB"]:
         return False
     with db.engine.begin() as connection:
@@ -119,7 +119,7 @@ def spend(name: str) -> bool:
 
 
 def die_if_told() -> None:
-    """End this worker as a power cut does, but for its notes: the support desk is to tell of it."""
+    """Kill this worker as a power cut would, but after its notes are written: support must see what happened."""
     if spend("kill_worker"):
         audit.settle(1.0)
         os.kill(os.getpid(), signal.SIGKILL)
@@ -143,7 +143,7 @@ def lab() -> str:
 
 
 def switches_left() -> dict[str, int]:
-    """Say how every switch stands, those of the gateway too."""
+    """Give the state of every switch, including those at the gateway."""
     left, knob = lab_state().switches, bank.knob()
     at_the_gateway = {
         name: knob.get("times", 0) if knob.get("behaviour") == behaviour else 0
@@ -171,7 +171,7 @@ def turn() -> Response:
 
 
 def lose_answers(app: Flask) -> None:
-    """Break the connection after the answer is made, where the lab says so: outside of the app, as a network does."""
+    """Break the connection after the answer is made, if the lab says so: outside of the app, as a network would."""
     wsgi_app: Any = app.wsgi_app
 
     def serve(environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:

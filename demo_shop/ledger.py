@@ -1,4 +1,4 @@
-"""The live ledger: orders, and how often each was charged, as they happen. Here a double charge is seen."""
+"""The live ledger: orders, and how often each was charged. It shows a double charge as it happens."""
 
 from collections import Counter
 from typing import Any
@@ -17,7 +17,7 @@ NEWEST = 20
 
 @blueprint.get("/ledger.json")
 def ledger() -> dict[str, Any]:
-    """Give what the lab draws, every second."""
+    """Give the data that the lab draws every second."""
     audit.settle(0.5)
     orders = db.session.scalars(select(Order).order_by(Order.id.desc()).limit(NEWEST)).unique().all()
     books = bank.newest_books() or {}

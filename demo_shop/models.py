@@ -1,4 +1,4 @@
-"""The shop's tables. Nothing in them is unique per request: a second order or charge would be seen, not prevented."""
+"""The shop's tables. Nothing is unique per request: a second order or charge would show up, not be prevented."""
 
 import secrets
 from datetime import UTC, datetime
@@ -17,12 +17,12 @@ db = SQLAlchemy(model_class=Base)
 
 
 def now() -> datetime:
-    """Give the time in UTC, without its zone: SQLite keeps none."""
+    """Give the time in UTC without its zone, which SQLite does not keep."""
     return datetime.now(UTC).replace(tzinfo=None)  # noqa: TID251  # only shown; no claim depends on it
 
 
 def new_number() -> str:
-    """Make up an order number, such as T-48213-90517."""
+    """Generate an order number, such as T-48213-90517."""
     digits = f"{secrets.randbelow(10**10):010}"
     return f"T-{digits[:5]}-{digits[5:]}"
 
@@ -90,7 +90,7 @@ class Order(Base):
 
 
 class OrderLine(Base):
-    """What a line of the cart was when it was ordered: prices may change."""
+    """A line of the cart as it was ordered: prices may change later."""
 
     __tablename__ = "order_line"
     id: Mapped[int] = mapped_column(primary_key=True)
@@ -108,7 +108,7 @@ class OrderLine(Base):
 
 
 class Review(Base):
-    """What a customer says of a product. Nothing in here is unique: a review given twice would be seen."""
+    """A customer's review of a product. Nothing in it is unique: a double review would show up."""
 
     __tablename__ = "review"
     id: Mapped[int] = mapped_column(primary_key=True)
@@ -122,7 +122,7 @@ class Review(Base):
 
 
 class Payment(Base):
-    """What the gateway says it has charged."""
+    """A charge that the gateway reported."""
 
     __tablename__ = "payment"
     id: Mapped[int] = mapped_column(primary_key=True)
@@ -133,7 +133,7 @@ class Payment(Base):
 
 
 class Refund(Base):
-    """What a customer asked back; done once the outbox has told the gateway."""
+    """A refund that a customer asked for; done once the outbox has told the gateway."""
 
     __tablename__ = "refund"
     id: Mapped[int] = mapped_column(primary_key=True)
@@ -146,7 +146,7 @@ class Refund(Base):
 
 
 class Job(Base):
-    """A job that follows a commit: written in the same transaction as its cause, done by the outbox."""
+    """A job to do after a commit: written in the transaction that causes it, done by the outbox."""
 
     __tablename__ = "job"
     id: Mapped[int] = mapped_column(primary_key=True)
@@ -168,7 +168,7 @@ class Letter(Base):
 
 
 class Attempt(Base):
-    """What happened to one attempt at a request, for support. It is kept longer than the extension's own record."""
+    """What happened to one attempt at a request, for support. It is kept longer than the extension's record."""
 
     __tablename__ = "attempt"
     id: Mapped[int] = mapped_column(primary_key=True)

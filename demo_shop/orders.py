@@ -1,6 +1,6 @@
 """A customer's orders. Idea of the refund: the transaction guard together with an outbox.
 
-The wish to be refunded and the job that carries it to the gateway are rows of one transaction; see outbox.py.
+The refund request and the job that sends it to the gateway are rows of one transaction; see outbox.py.
 """
 
 from typing import Any
@@ -17,12 +17,12 @@ blueprint = Blueprint("orders", __name__)
 
 
 def my_order(number: str) -> Order:
-    """Give one of the caller's own orders."""
+    """Give one of the caller's orders."""
     return db.session.scalar(select(Order).filter_by(number=number, account_id=my_account().id)) or abort(404)
 
 
 def same_number(order: Order) -> list[Order]:
-    """Give all orders of one number: with protection off there may be two."""
+    """Give all orders with this number: with protection off there may be two."""
     same = {"number": order.number, "account_id": order.account_id}
     return list(db.session.scalars(select(Order).filter_by(**same).order_by(Order.id)))
 
@@ -46,14 +46,14 @@ def ask_for_refund(order: Order, reason: str) -> None:
 
 
 def what_was_asked(request: Request) -> str:
-    """Give what counts as the same request; the tokens of a form do not."""
+    """Give what makes two requests the same refund, without the form's tokens."""
     return str((request.get_json(silent=True) or request.form).get("reason"))
 
 
 @blueprint.get("/orders")
 @signed_in
 def history() -> str:
-    """Show what was bought."""
+    """Show the caller's orders."""
     return render_template("orders.html", page="orders", orders=my_orders())
 
 
@@ -72,7 +72,7 @@ def show(number: str) -> str:
 @signed_in
 @idempotent(fingerprint=what_was_asked)
 def refund(number: str) -> Any:
-    """Ask for the money back."""
+    """Ask for a refund."""
     order, reason = my_order(number), request.form.get("reason", "").strip()[:200]
     if order.state != "paid":
         return problem(409, "This order cannot be refunded", why_not(order))

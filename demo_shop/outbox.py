@@ -1,8 +1,8 @@
 """Idea: a transactional outbox. What must happen after a commit is a row of that commit, and is done later, once.
 
-A receipt is a letter in the local mailbox: it is written in the transaction that deletes its job, so there is one. A
-refund happens at the gateway: the job has a key of its own for each charge, so that however often it is sent there is
-one of each, too.
+A receipt is a letter in the local mailbox, written in the transaction that deletes its job, so there is only one. A
+refund happens at the gateway: the job has a key of its own for each charge, so that each is refunded once, however
+often the job is repeated.
 """
 
 import logging
@@ -26,7 +26,7 @@ log = logging.getLogger("demo_shop.outbox")
 @click.option("--watch", is_flag=True, help="Go on until stopped.")
 @click.option("--every", default=1.0, show_default=True, help="Seconds between two looks.")
 def run(watch: bool, every: float) -> None:
-    """Do the jobs that commits have left behind."""
+    """Do the jobs as they are committed."""
     stop = Event()
     if watch:
         for each in (signal.SIGINT, signal.SIGTERM):
@@ -40,7 +40,7 @@ def run(watch: bool, every: float) -> None:
 
 
 def do_jobs(most: int = 50) -> int:
-    """Do the waiting jobs; give how many were done. One that fails stays, and does not stop the others."""
+    """Do the waiting jobs; give how many were done. A job that fails stays and does not stop the others."""
     done = 0
     for number in db.session.scalars(select(Job.id).order_by(Job.tries, Job.id).limit(most)).all():
         try:

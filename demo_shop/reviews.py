@@ -1,6 +1,6 @@
 """Idea: the shortest protected view there is. It adds a row and commits; the decorator does the rest.
 
-The key, the review and the answer are one transaction: the transaction guard again, and nothing of it is to be seen.
+The key, the review and the answer are one transaction: the transaction guard again, without a line of code for it.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ blueprint = Blueprint("reviews", __name__)
 
 
 def newest_reviews(product: Product) -> Sequence[Review]:
-    """Give what was said of a product last."""
+    """Give the newest reviews of a product."""
     found = select(Review).filter_by(product_id=product.id).order_by(Review.id.desc()).limit(5)
     return db.session.scalars(found).all()
 
@@ -28,14 +28,14 @@ def newest_reviews(product: Product) -> Sequence[Review]:
 @blueprint.post("/api/reviews")
 @idempotent(retention=timedelta(hours=72))
 def review() -> Any:
-    """Say something of a product."""
+    """Review a product."""
     return _add()
 
 
 @blueprint.post("/api/ratings")
 @idempotent()
 def rate() -> Any:
-    """Rate a product without a text: its key is kept only for as long as the app's settings say."""
+    """Rate a product without a text: its key is kept as long as the app's settings say."""
     return _add()
 
 

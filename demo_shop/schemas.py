@@ -10,17 +10,17 @@ from demo_shop.cart import MOST
 
 
 class Instant(fields.DateTime):
-    """A time with its zone, which the database keeps without: it is UTC."""
+    """A time in UTC; the database keeps it without its zone."""
 
     def _serialize(self, value: Any, attr: str | None, obj: Any, **kwargs: Any) -> Any:
         return super()._serialize(value.replace(tzinfo=UTC), attr, obj, **kwargs)
 
 
 class Strict(Schema):
-    """What is given must be known."""
+    """A schema that rejects unknown fields."""
 
     class Meta:
-        """Marshmallow's way to say so."""
+        """The option of marshmallow that does so."""
 
         unknown = RAISE
 
@@ -51,14 +51,14 @@ class CartSchema(Schema):
 
 
 class CartChangeSchema(Strict):
-    """How many of a product shall be in the cart; 0 takes it out."""
+    """The new quantity of a product in the cart; 0 removes it."""
 
     product = fields.String(required=True, validate=validate.Length(1, 80))
     quantity = fields.Integer(required=True, strict=True, validate=validate.Range(0, MOST))
 
 
 class CheckoutSchema(Strict):
-    """Which card to charge; perhaps under which order number, and how much: a cart of another price is refused."""
+    """The card to charge; perhaps the order number, and the amount: if the cart costs something else, it is refused."""
 
     card = fields.String(required=True, validate=validate.OneOf([card["value"] for card in bank.CARDS]))
     order = fields.String(validate=validate.Regexp(r"^T-\d{5}-\d{5}$"))
@@ -66,7 +66,7 @@ class CheckoutSchema(Strict):
 
 
 class PurchaseSchema(Strict):
-    """One product, bought at once. The note is the buyer's own; a form may bring a picture for the lid too."""
+    """One product, bought at once, with the buyer's note; a form may add a picture for the lid."""
 
     product = fields.String(required=True, validate=validate.Length(1, 80))
     quantity = fields.Integer(load_default=1, strict=True, validate=validate.Range(1, MOST))
@@ -75,7 +75,7 @@ class PurchaseSchema(Strict):
 
 
 class ReviewSchema(Strict):
-    """What a customer says of a product."""
+    """A customer's review of a product."""
 
     product = fields.String(required=True, validate=validate.Length(1, 80))
     stars = fields.Integer(required=True, strict=True, validate=validate.Range(1, 5))
@@ -83,26 +83,26 @@ class ReviewSchema(Strict):
 
 
 class ReviewedSchema(Schema):
-    """What a review answers."""
+    """The answer to a review."""
 
     id = fields.Integer(required=True)
     reference = fields.String(required=True, allow_none=True)
 
 
 class SignInSchema(Strict):
-    """Who signs in: this is a demonstration, and there is no password."""
+    """Which account signs in: this is a demonstration, and there is no password."""
 
     account = fields.String(required=True, validate=validate.Length(1, 40))
 
 
 class TokenSchema(Schema):
-    """What a program shows from now on."""
+    """The token for all later requests."""
 
     token = fields.String(required=True)
 
 
 class RefundSchema(Strict):
-    """Why the money is wanted back."""
+    """The reason for a refund."""
 
     reason = fields.String(required=True, validate=validate.Length(1, 200))
 
@@ -127,7 +127,7 @@ class OrderSchema(Schema):
 
 
 class ConfirmationSchema(Schema):
-    """What a checkout answers."""
+    """The answer to a checkout."""
 
     order = fields.String(required=True)
     reference = fields.String(required=True, allow_none=True)
@@ -135,7 +135,7 @@ class ConfirmationSchema(Schema):
 
 
 class DeclineSchema(Schema):
-    """What a checkout answers whose card was declined."""
+    """The answer to a checkout whose card was declined."""
 
     order = fields.String(required=True)
     declined = fields.String(required=True)

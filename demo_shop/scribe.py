@@ -1,7 +1,7 @@
 """Writes the notes of one process to the database, in a thread of its own, so that no request waits for them.
 
-Whatever gathers within a third of a second goes down as one insert, on a connection of its own. While the database
-cannot be reached it is tried again; what cannot be written in the end is dropped with a word in the log.
+Notes that gather within a third of a second are written by one insert, on a connection of its own. While the database
+cannot be reached, the insert is repeated; notes that cannot be written in the end are dropped, with a line in the log.
 """
 
 import logging
@@ -30,7 +30,7 @@ log = logging.getLogger("demo_shop.scribe")
 
 
 class Scribe:
-    """Collects the notes of one process, and writes them in their order, in a thread that the first note starts."""
+    """Collects the notes of one process and writes them in order, in a thread that the first note starts."""
 
     def __init__(self, app: Flask) -> None:
         self._app = app
@@ -42,7 +42,7 @@ class Scribe:
         self._is_awaited = False  # a reader waits for the notes
 
     def take(self, row: Row) -> None:
-        """Take a note, without waiting for it to be written."""
+        """Accept a note, without waiting for it to be written."""
         with self._change:
             self._gathered.append(row)
             self._told += 1
@@ -60,7 +60,7 @@ class Scribe:
             log.error("notes: %d wait for the database; from here on the oldest are dropped", MOST)
 
     def settle(self, seconds: float) -> bool:
-        """Wait until all that was taken so far is dealt with; say whether it is."""
+        """Wait until all notes so far are written or dropped; say whether they are."""
         with self._change:
             told = self._told
             self._is_awaited = bool(self._gathered)
@@ -68,7 +68,7 @@ class Scribe:
             return self._change.wait_for(lambda: self._told - len(self._gathered) >= told, seconds)
 
     def end(self, seconds: float) -> None:
-        """Write the notes that are waiting, within so many seconds, and end the thread."""
+        """Write the notes that are waiting, within this many seconds, and end the thread."""
         with self._change:
             self._is_ending = True
             self._change.notify_all()
@@ -92,7 +92,7 @@ class Scribe:
             return list(islice(self._gathered, BATCH))
 
     def _write(self, engine: Engine, batch: list[Row]) -> None:
-        """Write notes, again while the database cannot be reached, and drop them in the end."""
+        """Write notes, trying again while the database cannot be reached, and drop them in the end."""
         deadline, is_doubtful = time.monotonic() + PATIENCE, False
         while True:
             try:
@@ -113,7 +113,7 @@ class Scribe:
                 self._change.wait_for(lambda: self._is_ending, AGAIN)
 
     def _forget(self, batch: list[Row]) -> None:
-        """Remove notes that are dealt with. The oldest of them may have been dropped meanwhile."""
+        """Remove notes that are written or dropped. The oldest of them may have been dropped meanwhile."""
         with self._change:
             for row in batch:
                 if self._gathered and self._gathered[0] is row:
@@ -124,6 +124,6 @@ class Scribe:
 
 
 def _is_there(connection: Connection, row: Row) -> bool:
-    """Say whether an insert took effect whose answer was lost: it did for all of its rows or for none."""
+    """Say whether an insert without an answer took effect: it did so for all of its rows or for none."""
     same = (getattr(Attempt, name) == row[name] for name in ("reference", "event", "worker", "at"))
     return connection.scalar(select(Attempt.id).where(*same).limit(1)) is not None

@@ -1,4 +1,4 @@
-"""What the shop begins with: three customers, and things to buy."""
+"""What the shop starts with: three customers, and things to buy."""
 
 import click
 from flask import Blueprint, current_app
@@ -78,7 +78,7 @@ STOCK, LAST_ONE = 500_000, "kettle"
 
 @blueprint.cli.command("seed")
 def seed() -> None:
-    """Make the tables and fill them. Harmless where they are there."""
+    """Create the tables and fill them, unless they exist."""
     db.create_all()
     _check_version()
     store = open_store(current_app.config["SQLALCHEMY_DATABASE_URI"])
@@ -105,11 +105,11 @@ def seed() -> None:
 
 
 def _check_version() -> None:
-    """Refuse tables that an earlier version has made: none of them is ever changed."""
+    """Refuse tables made by an earlier version: the shop never changes a table."""
     found = inspect(db.engine)
     for table in db.metadata.sorted_tables:
         if {column.name for column in table.columns} - {column["name"] for column in found.get_columns(table.name)}:
             raise click.ClickException(
-                f"The table {table.name} is of an earlier version of this shop; begin anew with an empty database,"
+                f"The table {table.name} is from an earlier version of this shop; start with an empty database,"
                 f" or without the file {db.engine.url.database}."
             )

@@ -17,11 +17,13 @@ class BadSetting(Exception):
 
 
 def read_settings(environ: Mapping[str, str] = os.environ) -> dict[str, Any]:
-    """Give the app's configuration."""
+    """Read the app's configuration from the environment."""
     data = Path(environ.get("DEMO_DATA") or ROOT / "var").resolve()
     secret = environ.get("SECRET_KEY")
     if not secret:
-        raise BadSetting("SECRET_KEY is not set; make demo makes one, or: export SECRET_KEY=$(openssl rand -hex 32)")
+        raise BadSetting(
+            "SECRET_KEY is not set; `make demo` makes one, or: export SECRET_KEY=$(openssl rand -hex 32)"
+        )
     return {
         "SECRET_KEY": secret,
         "SQLALCHEMY_DATABASE_URI": database_url(environ.get("DATABASE_URL"), data / "shop.sqlite"),
@@ -42,7 +44,7 @@ def read_settings(environ: Mapping[str, str] = os.environ) -> dict[str, Any]:
 
 
 def seconds(environ: Mapping[str, str], name: str, default: float) -> float:
-    """Read a length of time."""
+    """Read a duration."""
     try:
         given = float(environ.get(name) or default)
     except ValueError:
@@ -53,7 +55,7 @@ def seconds(environ: Mapping[str, str], name: str, default: float) -> float:
 
 
 def database_url(given: str | None, file: Path) -> str:
-    """Give a URL for SQLAlchemy; PostgreSQL is reached through psycopg whatever the URL says."""
+    """Give a URL for SQLAlchemy; PostgreSQL always by way of psycopg."""
     if not given:
         file.parent.mkdir(parents=True, exist_ok=True)
         return f"sqlite:///{file}"

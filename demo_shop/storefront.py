@@ -1,4 +1,4 @@
-"""Idea: safe methods are not affected. Looking around needs no key, and the extension does nothing here."""
+"""Idea: safe methods are not affected. Browsing needs no key, and the extension does nothing here."""
 
 from flask import Blueprint, abort, render_template
 from sqlalchemy import select
@@ -32,7 +32,7 @@ def how() -> str:
 
 @blueprint.get("/mailbox")
 def mailbox() -> str:
-    """Show the letters that were sent: nothing leaves this machine."""
+    """Show the letters: nothing leaves this machine."""
     letters = db.session.scalars(select(Letter).order_by(Letter.id.desc()).limit(50)).all()
     return render_template("mailbox.html", page="mailbox", letters=letters)
 

@@ -1,7 +1,7 @@
-"""Idea: the reference. A customer reads twelve characters over the phone, and support sees the fate of each attempt.
+"""Idea: the reference. A customer reads out twelve characters, and support sees what happened to each attempt.
 
-The record tells how far the request has come; the shop's own notes tell its story, and outlive the record. Who knows
-only the number of an order is helped as well.
+The record says how far the request has come; the shop's own notes say what happened, and outlive the record. An order
+number will do as well as a reference.
 """
 
 from dataclasses import dataclass
@@ -20,11 +20,11 @@ from flask_idempotency.stores import Store, open_store
 blueprint = Blueprint("support", __name__)
 
 LAST_WORD = 1.0  # seconds: another worker may still have it in hand
-REFUSED = "It was refused, and nothing was charged or changed. Look at the cart together, then start anew."
+REFUSED = "It was refused, and nothing was charged or changed. Look at the cart together, then start again."
 NO_ANSWER = "nobody knew yet whether it was charged, and the client was told to ask again"
-DECLINED = "The card was declined, and nothing was charged. A new try is fine."
+DECLINED = "The card was declined, and nothing was charged. The customer may try again."
 UNPROTECTED = (
-    "It was bought while protection was off. We look at what the bank has charged, and give back what is too much."
+    "It was bought while protection was off. We check what the bank has charged, and refund what was too much."
 )
 ADVICE = {
     "finished": "It is done. Every retry gets the same answer; nothing has to be repeated.",
@@ -36,7 +36,7 @@ ADVICE = {
 
 @dataclass(frozen=True)
 class Found:
-    """All that is known of one reference."""
+    """All that is known about one reference."""
 
     reference: str | None  # an order that was bought without protection has none
     state: str | None
@@ -59,7 +59,7 @@ class Found:
 
 @blueprint.get("/support")
 def desk() -> str:
-    """Look a reference or an order up, and list what waits for manual review."""
+    """Look up a reference or an order, and list what waits for manual review."""
     wanted = request.args.get("reference", "").strip()
     found, error = None, None
     audit.settle(0.5)
@@ -81,7 +81,7 @@ def waiting_for_a_person(most: int = 20) -> list[Found]:
 
 
 def look_up(said: str) -> Found:
-    """Gather what the record, the shop and the gateway know of a reference, or of an order by its number."""
+    """Gather what the record, the shop and the gateway know about a reference or an order number."""
     by, reference = (Order.number, None) if said.startswith("T-") else (Order.reference, said)
     order = db.session.scalar(select(Order).where(by == said).order_by(Order.id).limit(1))
     if order is not None:
@@ -105,7 +105,7 @@ def look_up(said: str) -> Found:
 
 
 def _notes_of(reference: str, *, is_finished: bool) -> list[Attempt]:
-    """Read what was noted, and wait a moment for the note of an end that has just been."""
+    """Read the notes, and wait a moment for the note of an attempt that has only just ended."""
     wanted = select(Attempt).filter_by(reference=reference).order_by(Attempt.at, Attempt.id)
     deadline, pause = monotonic() + LAST_WORD, Event()
     while True:
@@ -117,7 +117,7 @@ def _notes_of(reference: str, *, is_finished: bool) -> list[Attempt]:
 
 
 def read_aloud(text: str) -> str:
-    """Understand a reference or order number as people say it: any case, spaces, O for 0, I and L for 1."""
+    """Read a reference or order number as people say it: any case, spaces, O for 0, I and L for 1."""
     letters = text.upper().replace("O", "0").replace("I", "1").replace("L", "1")
     digits = "".join(each for each in letters if each.isascii() and each.isalnum())
     if len(digits) == 11 and digits[0] == "T" and digits[1:].isdecimal():
@@ -131,7 +131,7 @@ def read_aloud(text: str) -> str:
 
 
 def records() -> Store:
-    """Give the extension's records, to be looked at."""
+    """Give the extension's store, for reading."""
     if "records" not in current_app.extensions:
         current_app.extensions["records"] = open_store(current_app.config["SQLALCHEMY_DATABASE_URI"])
     store: Store = current_app.extensions["records"]

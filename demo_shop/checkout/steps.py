@@ -1,6 +1,6 @@
-"""What a checkout does, step by step. Each is a transaction that the phase commits; no step ever does.
+"""The steps of a checkout. Each runs in a transaction that the phase commits; a step never commits.
 
-What a step gives back is all that later steps and the gateway get: never read again from a table that may have changed.
+Later steps and the gateway get only what a step returned; nothing is read again from a table that may have changed.
 """
 
 from collections.abc import Sequence
@@ -14,14 +14,14 @@ from demo_shop.pages import euro
 
 
 class CannotOrder(Exception):
-    """There is nothing to order, or not enough of it; the message is for the customer."""
+    """The order cannot be placed; the message tells the customer why."""
 
 
 class AlreadyPlaced(CannotOrder):
-    """There is an order of this number already: an old page was sent again, with another key."""
+    """An order with this number exists: an old page was sent again with another key."""
 
     def __init__(self, order: Order) -> None:
-        super().__init__(f"Order {order.number} was placed before; you find it among your orders.")
+        super().__init__(f"Order {order.number} was placed before; see your orders.")
         self.order = {"id": order.id, "number": order.number, "amount": order.total_cents, "card": order.card}
 
 
@@ -43,13 +43,13 @@ def place_order(account: int, reference: str | None, number: str, card: str, sho
 
 
 def place_purchase(account: int, reference: str | None, product: int, quantity: int, **order: Any) -> dict[str, Any]:
-    """Order some of one product, without a cart. Each run places an order: nothing here prevents a second."""
+    """Order one product without a cart. Each run places an order: nothing here prevents a second."""
     wanted = db.session.get_one(Product, product)
     return _place(Order(account_id=account, number=new_number(), reference=reference, **order), [(wanted, quantity)])
 
 
 def mark_paid(placed: int, charge: dict[str, Any]) -> None:
-    """Record the charge, and have a receipt sent: the job is a row of the same transaction."""
+    """Record the charge and queue the receipt: the job is a row of the same transaction."""
     order = db.session.get_one(Order, placed)
     order.state = "paid"
     db.session.add(Payment(order_id=order.id, charge=charge["id"], amount_cents=charge["amount"]))
@@ -57,7 +57,7 @@ def mark_paid(placed: int, charge: dict[str, Any]) -> None:
 
 
 def mark_declined(placed: int) -> None:
-    """Put the goods back on the shelf, and into the cart: the customer may try another card."""
+    """Return the goods to the stock and to the cart, so that the customer can try another card."""
     order = db.session.get_one(Order, placed)
     order.state = "declined"
     in_cart = {each.product_id for each in db.session.scalars(select(CartLine).filter_by(account_id=order.account_id))}
@@ -69,7 +69,7 @@ def mark_declined(placed: int) -> None:
 
 def _place(order: Order, goods: Sequence[tuple[Product, int]]) -> dict[str, Any]:
     """Reserve the goods, and add the order."""
-    for product, quantity in sorted(goods, key=lambda each: each[0].id):  # one order for all, so nobody deadlocks
+    for product, quantity in sorted(goods, key=lambda each: each[0].id):  # in one order: no deadlocks
         _set_aside(product, quantity)
     order.total_cents = sum(product.price_cents * quantity for product, quantity in goods)
     for product, quantity in goods:
@@ -82,7 +82,7 @@ def _place(order: Order, goods: Sequence[tuple[Product, int]]) -> dict[str, Any]
 
 
 def _set_aside(product: Product, quantity: int) -> None:
-    """Take goods off the shelf in one statement: what two buyers want at once is never sold twice."""
+    """Take goods out of the stock in one statement, so that two buyers cannot get the same item."""
     enough = (Product.id == product.id, Product.stock >= quantity)
     taken = db.session.execute(update(Product).where(*enough).values(stock=Product.stock - quantity))
     if taken.rowcount != 1:  # type: ignore[attr-defined]  # the result of an UPDATE has it

@@ -1,7 +1,7 @@
-"""Idea: a view that charges a card somewhere else, and survives a crash at any point.
+"""Idea: a view that charges a card in a foreign system, and survives a crash at any point.
 
-Two phases and an effect under the lease guard. What was done is never done again: after a crash, a lost answer or a
-time-out the retry goes on behind the last step, and the gateway gets the same key.
+Two phases and an effect under the lease guard. No step is done twice: after a crash, a lost answer or a timeout, the
+retry resumes after the last completed step, and the gateway gets the same key.
 """
 
 import re
@@ -35,7 +35,7 @@ Runs = Callable[..., Any]
 
 
 def check_out(phase: Runs, effect: Runs, place: Runs, **asked: Any) -> Any:
-    """Place the order, charge the card, mark it paid; each once, if *phase* and *effect* see to that."""
+    """Place the order, charge the card, mark the order paid; each once, if *phase* and *effect* are the extension's."""
     order = phase("order_placed", partial(place, **asked), my_account().id, reference())
     charge = effect("charge", lambda key: bank.charge(order["number"], order["amount"], order["card"], key))
     die_if_told()
@@ -47,7 +47,7 @@ def check_out(phase: Runs, effect: Runs, place: Runs, **asked: Any) -> Any:
 
 
 def what_was_asked(request: Request) -> str:
-    """Say what counts as the same checkout: the order, the card and the amount. The tokens of a form do not."""
+    """Give what makes two requests the same checkout: order, card and amount, without the form's tokens."""
     given = request.get_json(silent=True) or request.form
     return f"{given.get('order')} {given.get('card')} {given.get('total_cents')}"
 
@@ -77,7 +77,7 @@ def buy_once(**asked: Any) -> Any:
 
 
 def check_out_unprotected(place: Runs, **asked: Any) -> Any:
-    """Check out as many shops do: it looks right until an answer is lost."""
+    """Check out as many shops do: it seems to work until an answer is lost."""
 
     def commit(_: str, step: Runs, *args: Any) -> Any:
         try:
@@ -91,7 +91,7 @@ def check_out_unprotected(place: Runs, **asked: Any) -> Any:
 
 
 def pay(number: object, card: object, total: object) -> Any:
-    """Check out with protection, unless the lab has switched it off. *total* is what the buyer was shown."""
+    """Check out with protection, unless the lab has switched it off. *total* is the amount that the buyer saw."""
     if card not in [each["value"] for each in bank.CARDS]:
         abort(400, "Choose one of the cards.")
     if number is not None and not NUMBER.fullmatch(str(number)):
@@ -106,7 +106,7 @@ def pay(number: object, card: object, total: object) -> Any:
 
 
 def buy(**asked: Any) -> Any:
-    """Buy one product at once, without a cart; with protection, unless the lab has switched it off."""
+    """Buy one product without a cart; with protection, unless the lab has switched it off."""
     if lab_state().protection:
         return buy_once(**asked)
     return _unless_impossible(check_out_unprotected, place_purchase, **asked)
@@ -115,7 +115,7 @@ def buy(**asked: Any) -> Any:
 @blueprint.get("/checkout")
 @signed_in
 def form() -> Any:
-    """Show what is bought, and the cards."""
+    """Show the order and the cards."""
     lines, total = cart_of(my_account())
     if not lines:
         return redirect(url_for("cart.show"))
@@ -126,7 +126,7 @@ def form() -> Any:
 
 @blueprint.post("/checkout")
 @signed_in
-@exempt  # from protection as a whole: the lab chooses between two ways below
+@exempt  # the lab chooses below whether this view is protected
 def submit() -> Any:
     """Buy the cart."""
     return pay(request.form.get("order"), request.form.get("card"), request.form.get("total_cents"))

@@ -1,4 +1,4 @@
-"""Who may call: whoever has the API key. The check stands above ``@idempotent``: a replay is authorised like a run."""
+"""Who may call the gateway: clients with the API key. The check is above ``@idempotent``, so that it covers replays."""
 
 import hmac
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from flask import current_app, request
 
 
 def needs_api_key(view: Callable[..., Any]) -> Callable[..., Any]:
-    """Refuse whoever does not send ``Authorization: Bearer <key>``."""
+    """Refuse requests without ``Authorization: Bearer <key>``."""
 
     @wraps(view)
     def checked(*args: Any, **kwargs: Any) -> Any:

@@ -1,7 +1,7 @@
 """The payment gateway's app: configuration, extensions, blueprints, in this order.
 
-It is a service like any other that is called by one: every POST needs a key, the scope is the caller's API key, and
-records live in the gateway's own database, so that a charge and its record are one commit.
+It is an ordinary service for other services: every POST needs a key, the scope is the caller's API key, and the records
+are in the gateway's own database, so that a charge and its record are one commit.
 """
 
 import os
@@ -30,11 +30,11 @@ idempotency = Idempotency(db=db, scope=scopes.credential)
 
 
 class BadSetting(click.ClickException):
-    """The environment says something that cannot be used; the message says what to write instead."""
+    """A setting is invalid; the message says what to write instead."""
 
 
 def create_app(environ: Mapping[str, str] | None = None, **config: Any) -> Flask:
-    """Make the gateway from its environment; *config* is laid over it."""
+    """Make the gateway from its environment; *config* overrides it."""
     app = Flask(__name__)
     app.config.update(read_environment(os.environ if environ is None else environ), **config)
 
@@ -54,9 +54,9 @@ def create_app(environ: Mapping[str, str] | None = None, **config: Any) -> Flask
 
 
 def read_environment(environ: Mapping[str, str]) -> dict[str, Any]:
-    """Give the configuration that the environment asks for."""
+    """Read the configuration from the environment."""
     if not environ.get("GATEWAY_API_KEY"):
-        raise BadSetting("GATEWAY_API_KEY is not set; make demo makes one, and gives it to the shop too.")
+        raise BadSetting("GATEWAY_API_KEY is not set; `make demo` generates one, for the shop too.")
     data = Path(environ.get("DEMO_DATA") or ROOT / "var").resolve()
     return {
         "GATEWAY_API_KEY": environ["GATEWAY_API_KEY"],
@@ -71,7 +71,7 @@ def read_environment(environ: Mapping[str, str]) -> dict[str, Any]:
 
 
 def database_url(given: str | None, file: Path) -> str:
-    """Give a URL for SQLAlchemy: a file of our own, or PostgreSQL, which is reached through psycopg."""
+    """Give a URL for SQLAlchemy: a SQLite file, or PostgreSQL by way of psycopg."""
     if not given:
         file.parent.mkdir(parents=True, exist_ok=True)
         return f"sqlite:///{file}"
@@ -88,7 +88,7 @@ def database_url(given: str | None, file: Path) -> str:
 @click.pass_context
 @with_appcontext
 def init(context: click.Context) -> None:
-    """Make the tables, and those of the extension by its own command. Harmless where they exist."""
+    """Create the tables, and those of the extension by its own command, unless they exist."""
     db.create_all()
     extension = current_app.cli.commands["idempotency"]
     assert isinstance(extension, click.Group), "the extension brings a group of commands"
@@ -96,7 +96,7 @@ def init(context: click.Context) -> None:
 
 
 def health() -> Any:
-    """Say whether the gateway can work."""
+    """Report whether the gateway can work."""
     try:
         db.session.execute(text("SELECT 1"))
     except SQLAlchemyError:
@@ -105,12 +105,12 @@ def health() -> Any:
 
 
 def say_in_json(error: HTTPException) -> Any:
-    """Answer a request that cannot be read as its sender would like it."""
+    """Answer errors as JSON."""
     return {"error": error.description}, error.code
 
 
 def harden(response: Response) -> Response:
-    """Let the ledger load nothing from elsewhere, and be shown nowhere else."""
+    """Forbid the ledger to load anything from elsewhere, or to be framed."""
     response.headers["Content-Security-Policy"] = "default-src 'self'; frame-ancestors 'none'; base-uri 'none'"
     response.headers["X-Content-Type-Options"] = "nosniff"
     response.headers["Referrer-Policy"] = "no-referrer"

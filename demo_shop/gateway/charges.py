@@ -1,8 +1,8 @@
 """Charges and refunds: ordinary views that commit, made safe to retry by one decorator.
 
-The idea of this room: whoever calls us has its own idempotency, and hands us a key. We protect ourselves all the same,
-with the same extension and its transaction guard: the charge and the answer to it are one commit. So the shop can send
-its effect again after any failure, and the answer it gets is the first one. A declined card is an answer too.
+Idea: the caller has idempotency of its own and sends us a key. We protect ourselves all the same, with the same
+extension and its transaction guard: the charge and its answer are one commit. So the shop can send its effect again
+after any failure, and gets the first answer. A declined card is an answer too.
 """
 
 from typing import Any
@@ -25,7 +25,7 @@ _amount = fields.Integer(required=True, strict=True, validate=validate.Range(1, 
 
 
 class ChargeSchema(Schema):
-    """What a charge is asked for with."""
+    """The body of a charge request."""
 
     order = fields.String(required=True, validate=validate.Length(1, 64))
     amount = _amount
@@ -33,7 +33,7 @@ class ChargeSchema(Schema):
 
 
 class RefundSchema(Schema):
-    """What a refund is asked for with."""
+    """The body of a refund request."""
 
     charge = fields.String(required=True)
     amount = _amount
@@ -58,7 +58,7 @@ def charge() -> Any:
 @needs_api_key
 @idempotent(required=True)
 def refund() -> Any:
-    """Give money back, never more than was taken."""
+    """Refund a charge, never more than was taken."""
     asked = RefundSchema().load(request.get_json())
     charged = db.session.scalar(select(Charge).where(Charge.id == asked["charge"]).with_for_update())
     if charged is None:
@@ -73,5 +73,5 @@ def refund() -> Any:
 
 @charges.app_errorhandler(ValidationError)
 def say_what_is_wrong(error: ValidationError) -> Any:
-    """Answer with each field's fault."""
+    """Answer with the errors of each field."""
     return {"error": "The request makes no sense.", "fields": error.messages}, 400

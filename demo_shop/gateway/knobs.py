@@ -1,8 +1,7 @@
-"""Trouble on purpose: cards that bring their own, and a knob that the shop's failure lab turns.
+"""Faults on purpose: cards that cause one, and a knob that the shop's failure lab turns.
 
-The idea of this room: an answer can get lost after the work is done. So that this is what happens, it happens outside
-of the app, where the charge and its answer have been committed already; inside, the extension would see a failed
-attempt and roll it back.
+Idea: an answer can get lost after the work is done. So it is lost outside of the app, after the charge and its answer
+have been committed; inside, the extension would see a failed attempt and roll it back.
 """
 
 import errno
@@ -33,15 +32,15 @@ BEHAVIOURS = {
     "confused": "charges, then says that the key belongs to another order",
 }
 CARDS = ["card_ok", "card_declined", "card_insufficient", *(f"card_{name}" for name in BEHAVIOURS)]
-LOSES = "demo_shop.loses"  # where in a request's environ the trouble stands that is to come after the answer
+LOSES = "demo_shop.loses"  # the key of the request's environ for the fault that follows the answer
 DENIAL = b'{"error": "This key belongs to another order."}\n'
-RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # linger, for no time: the other side gets a reset instead of a farewell
+RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # linger for no time: the other side gets a reset instead of a FIN
 
 knobs = Blueprint("knobs", __name__)
 
 
 class KnobSchema(Schema):
-    """What the knob is turned with."""
+    """The body of a request that turns the knob."""
 
     behaviour = fields.String(required=True, validate=validate.OneOf(["", *BEHAVIOURS]))
     times = fields.Integer(load_default=1, strict=True, validate=validate.Range(1, 1000))
@@ -49,7 +48,7 @@ class KnobSchema(Schema):
 
 @knobs.before_request
 def only_in_the_lab() -> None:
-    """A gateway that is not in a laboratory has no knobs."""
+    """Answer 404 unless the lab is enabled."""
     if not current_app.config["DEMO_LAB"]:
         abort(404)
 
@@ -57,7 +56,7 @@ def only_in_the_lab() -> None:
 @knobs.get("/knobs")
 @needs_api_key
 def show() -> Any:
-    """Say how the next charges are treated."""
+    """Show what happens to the next charges."""
     knob = db.session.get(Knob, 1)
     if knob is None or knob.times == 0:
         return {"behaviour": "", "times": 0}
@@ -68,7 +67,7 @@ def show() -> Any:
 @needs_api_key
 @exempt
 def turn() -> Any:
-    """Choose how the next charges are treated, whatever their cards. To turn it twice is to turn it once."""
+    """Choose what happens to the next charges, whatever their cards. Turning it twice is the same as once."""
     asked = KnobSchema().load(request.get_json())
     times = asked["times"] if asked["behaviour"] else 0
     db.session.merge(Knob(id=1, behaviour=asked["behaviour"], times=times))
@@ -77,10 +76,10 @@ def turn() -> Any:
 
 
 def meets_trouble(view: Callable[..., Any]) -> Callable[..., Any]:
-    """Let the view's requests meet the trouble that is set for them.
+    """Let the view's requests meet the fault that is set for them.
 
-    It stands above ``@idempotent``: what goes wrong here goes wrong before anything is claimed. And it holds no
-    transaction while it waits, for SQLite has one writer at a time.
+    Put it above ``@idempotent``, so that the fault happens before anything is claimed. It holds no transaction while it
+    waits, because SQLite has one writer at a time.
     """
 
     @wraps(view)
@@ -127,7 +126,7 @@ class LosesAnswers:
 
 
 def _next_trouble() -> str:
-    """Say which trouble this request is to meet, and count it: the knob's first, else that of the card."""
+    """Give the fault for this request, and count it: the knob's if it is set, else that of the card."""
     key = request.headers.get("Idempotency-Key")
     if not key:
         return ""  # it will be refused
@@ -150,7 +149,7 @@ def _taken_from_knob() -> str:
 
 
 def _brought_by_card(card: object, key: str) -> str:
-    """Only the first try of a key meets it: a shop that comes back with the same key gets its answer."""
+    """Give the fault of the card, for the first try of a key only: a retry with the same key gets its answer."""
     trouble = str(card).removeprefix("card_")
     if trouble not in BEHAVIOURS:
         return ""
@@ -168,7 +167,7 @@ def _wait(seconds: float) -> None:
 
 
 def _reset_connection(connection: socket.socket | None) -> None:
-    """End the connection without an answer: by a reset if the server shows us its socket, else as it likes."""
+    """Drop the connection without an answer; by a reset, if the server gives access to its socket."""
     if connection is not None:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
         connection.close()

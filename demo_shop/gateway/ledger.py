@@ -1,6 +1,6 @@
-"""The ledger: every charge and refund, as a page for people and as JSON for the shop. It looks, and changes nothing.
+"""The ledger: every charge and refund, as a page for people and as JSON for the shop. It changes nothing.
 
-The idea of this room: what counts is what the gateway has charged. An order with two charges is marked red.
+Idea: what counts is what the gateway has charged. An order with two charges is marked red.
 """
 
 from typing import Any
@@ -26,7 +26,7 @@ def page() -> str:
 @ledger.get("/charges")
 @needs_api_key
 def charges() -> Any:
-    """Give the charges of one order, or the newest of all and the totals."""
+    """Give the charges of one order, or the newest charges of all orders and the totals."""
     if (order := request.args.get("order")) is not None:
         found = db.session.scalars(select(Charge).where(Charge.order == order).order_by(Charge.number))
         return {"charges": [as_json(charge) for charge in found]}
@@ -48,7 +48,7 @@ def double_charges() -> dict[str, int]:
 
 
 def totals(doubles: dict[str, int]) -> dict[str, int]:
-    """Count and add up. Each charge of an order after its first is a double one."""
+    """Count and sum up. Each charge of an order after its first counts as a double charge."""
     charged = db.session.execute(select(func.count(Charge.number), func.coalesce(func.sum(Charge.amount), 0))).one()
     refunded = db.session.execute(select(func.count(Refund.number), func.coalesce(func.sum(Refund.amount), 0))).one()
     return {
@@ -61,7 +61,7 @@ def totals(doubles: dict[str, int]) -> dict[str, int]:
 
 
 def as_json(charge: Charge) -> dict[str, Any]:
-    """Give a charge as the shop gets it."""
+    """Give a charge as JSON for the shop."""
     return {
         "id": charge.id,
         "order": charge.order,
@@ -74,7 +74,7 @@ def as_json(charge: Charge) -> dict[str, Any]:
 
 @ledger.app_template_filter("euro")
 def euro(cents: int) -> str:
-    """Show cents as money."""
+    """Format cents as euros."""
     return f"€{cents // 100:,}.{cents % 100:02}"
 
 

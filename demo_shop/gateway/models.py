@@ -1,6 +1,6 @@
-"""The gateway's tables. No key and no order is unique in them: a double charge would be seen, not prevented.
+"""The gateway's tables. No key or order is unique in them: a double charge would show up, not be prevented.
 
-What prevents it is the extension, whose own table lives in the same database.
+The extension prevents it, with its tables in the same database.
 """
 
 import secrets
@@ -13,14 +13,14 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
 
 class Base(DeclarativeBase):
-    """What all tables have in common."""
+    """The base class of all tables."""
 
 
 db = SQLAlchemy(model_class=Base)
 
 
 def new_id(prefix: str) -> str:
-    """Make up an id, such as ch_5f0c2d1e."""
+    """Generate an id, such as ch_5f0c2d1e."""
     return f"{prefix}_{secrets.token_hex(12)}"
 
 
@@ -39,12 +39,12 @@ class Charge(Base):
 
     @property
     def refunded(self) -> int:
-        """How much of it was given back, in cents."""
+        """How much of it was refunded, in cents."""
         return sum(refund.amount for refund in self.refunds)
 
 
 class Refund(Base):
-    """Money given back."""
+    """Money paid back."""
 
     __tablename__ = "refunds"
     number: Mapped[int] = mapped_column(primary_key=True)
@@ -57,7 +57,7 @@ class Refund(Base):
 
 
 class Knob(Base):
-    """What the lab wants to go wrong, and how many more times. One row, shared by all workers."""
+    """The fault that the lab wants, and how many more times. One row, shared by all workers."""
 
     __tablename__ = "knob"
     id: Mapped[int] = mapped_column(primary_key=True)
@@ -66,12 +66,12 @@ class Knob(Base):
 
 
 class FirstTry(Base):
-    """A key that has met its card's trouble. The next try with it has none, as a retry would hope."""
+    """A key that has met its card's fault. A retry with the same key meets none."""
 
     __tablename__ = "first_try"
     key: Mapped[str] = mapped_column(String(255), primary_key=True)
 
 
 def in_utc(at: datetime) -> datetime:
-    """Give a time its zone: SQLite keeps none, and means UTC."""
+    """Add UTC to a time, because SQLite keeps no time zone."""
     return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)

@@ -1,6 +1,6 @@
 /**
- * The cart, optimistically: the page shows what was asked for at once, and goes back to what the shop last
- * confirmed if it is refused. Each change is an action with a key of its own; of quick changes only the last is sent.
+ * The optimistic cart: the page shows a change at once, and returns to what the shop last confirmed if it is refused.
+ * Each change is an action with a key of its own; of several quick changes, only the last is sent.
  */
 
 import { perform } from "./once.js";
@@ -9,7 +9,7 @@ import { begin, find, finish } from "./pending.js";
 import { isFinal } from "./retry.js";
 import { euro, explanation, sentence } from "./words.js";
 
-/** Milliseconds. Nobody waits longer for a cup to be put into a cart. */
+/** Milliseconds. Nobody waits longer than this to put a cup into a cart. */
 const GIVE_UP = 20_000;
 
 /** Enhance the lines of the cart page, and the forms that put something in. */
@@ -56,7 +56,7 @@ function enhanceLine(item) {
 }
 
 /**
- * How many the shop has kept of what a form is about: less than was asked for, where there are no more.
+ * How many of a form's product the shop has put into the cart: fewer than asked for if there are no more.
  * @param {Record<string, any>} answer
  * @param {HTMLFormElement} form
  * @returns {number}
@@ -93,8 +93,8 @@ function enhanceAdd(form) {
 }
 
 /**
- * Ask the shop for a change. An addition without a final answer keeps its key: the next click asks for the same again.
- * To set a quantity is harmless to repeat, so a new wish never waits for an old one.
+ * Ask the shop for a change. An addition without a final answer keeps its key: the next click sends it again.
+ * Setting a quantity is harmless to repeat, so a new change never waits for an old one.
  * @param {HTMLFormElement} form
  * @param {Record<string, string>} change
  */
@@ -115,7 +115,7 @@ async function put(form, change) {
   return outcome;
 }
 
-/** Take over what the shop says. @param {Record<string, any>} answer */
+/** Show what the shop says. @param {Record<string, any>} answer */
 function confirm({ cart_count: inCart, total }) {
   if (Number.isInteger(inCart)) setCount(inCart);
   const place = document.querySelector("[data-cart-total]");
@@ -138,7 +138,7 @@ function show(item, quantity) {
   const isFull = quantity >= Number(item.dataset.most);
   less.value = String(Math.max(0, quantity - 1));
   more.value = String(quantity + 1);
-  more.setAttribute("aria-disabled", String(isFull)); // and not disabled: it would lose the keyboard's place
+  more.setAttribute("aria-disabled", String(isFull)); // not disabled, because it would lose the focus
   write(item, "[data-quantity]", String(quantity));
   write(item, "[data-sum]", euro(quantity * Number(item.dataset.price)));
   item.classList.toggle("is-leaving", quantity === 0);
@@ -147,7 +147,7 @@ function show(item, quantity) {
   setCount(items.reduce((sum, each) => sum + shown(each), 0));
 }
 
-/** Take a line off the page, and the keyboard's place with it. @param {HTMLElement} item */
+/** Remove a line from the page, and move the focus. @param {HTMLElement} item */
 function remove(item) {
   const heading = /** @type {HTMLElement | null} */ (document.querySelector("main h1"));
   item.remove();

@@ -16,10 +16,10 @@ const rows = region?.querySelector("tbody");
 const state = region?.querySelector("[data-ledger-state]");
 const alarm = region?.querySelector("[data-ledger-alarm]");
 
-/** Numbers of the last drawing; what has changed since is marked for a moment. @type {Record<string, number>} */
+/** The numbers last drawn; a changed one is highlighted for a moment. @type {Record<string, number>} */
 let known = {};
 
-/** What the rows were drawn from: a row is drawn anew only if something has changed, so that a link keeps its focus. */
+/** The data of the rows: a row is drawn again only if its data has changed, so that a link keeps its focus. */
 let drawn = "";
 
 async function tick() {
@@ -61,7 +61,7 @@ function draw({ orders, totals, gateway }) {
 }
 
 /**
- * Show how a switch stands by now: a request may have used it up, or somebody else have turned it.
+ * Show the current state of a switch: a request may have used it up, or somebody else may have turned it.
  * @param {string} name
  * @param {number} left
  */

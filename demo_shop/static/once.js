@@ -15,7 +15,7 @@ import { CARELESS_SENDS, GIVE_UP, PATIENCE, SLOW, backoff, decide, retryAfter } 
  * @property {string} reference what to tell support; empty if none is known
  * @property {string} url where a redirect led to; empty without one
  * @property {number} wait what the server asked to wait, in milliseconds
- * @property {boolean} [unseen] nobody looked at any send of the action, by whichever page: nothing was done
+ * @property {boolean} [unseen] the shop has not read the action from any page: nothing was done
  * @property {string} cause "lost", "silent", "running", "busy", "unknown" or "trouble": why it is asked again
  */
 
@@ -31,9 +31,9 @@ import { CARELESS_SENDS, GIVE_UP, PATIENCE, SLOW, backoff, decide, retryAfter } 
  * Perform an action.
  * @param {Action} action
  * @param {object} options
- * @param {(news: News) => void} [options.tell] is told all that happens on the way
- * @param {number} [options.copies] how often the first attempt is sent at once: 2 plays a double click
- * @param {boolean} [options.careless] a fresh key for every send, as if nobody had thought of it
+ * @param {(news: News) => void} [options.tell] is called with everything that happens on the way
+ * @param {number} [options.copies] how many copies of the first attempt are sent at once: 2 simulates a double click
+ * @param {boolean} [options.careless] a new key for each attempt, like a client that knows nothing of retries
  * @param {number} [options.giveUp] milliseconds
  * @returns {Promise<Outcome>}
  */
@@ -68,7 +68,7 @@ export async function perform(action, { tell = () => {}, copies = 1, careless = 
 }
 
 /**
- * One attempt. Never throws: no answer is an outcome too.
+ * Make one attempt. Never throws: no answer is an outcome too.
  * @param {Action} action
  * @param {string} key
  * @returns {Promise<Outcome>}

@@ -1,20 +1,20 @@
 /**
- * What the server told this page through <body>, and the two places where the page speaks: a form's line and the toast.
+ * What the server tells the page through <body>, and the two places for messages: a form's status line and the toasts.
  */
 
 const { account = "", protection = "1", doubleClick = "0" } = document.body.dataset;
 
 /** Whose page it is; empty if nobody is signed in. */
 export const ACCOUNT = account;
-/** The lab has switched protection off: behave like a client that knows no keys. */
+/** The lab has switched protection off: behave like a client without keys. */
 export const CARELESS = protection === "0";
-/** The lab plays a double click on every payment. */
+/** The lab simulates a double click on every payment. */
 export const DOUBLE_CLICK = doubleClick === "1";
 
 /** @typedef {"busy" | "good" | "bad"} Tone */
 
 /**
- * Speak in a status line. It is a live region: what is written there is read aloud.
+ * Show a message in a status line. It is a live region, so screen readers announce it.
  * @param {Element | null} line
  * @param {string} text
  * @param {Tone} tone
@@ -35,8 +35,8 @@ const STAY_TO_CLICK = 12_000;
 let fading = 0;
 
 /**
- * Speak at the edge of the page, where no form is near. Whatever is said can be closed. Good news leaves by itself,
- * but not while somebody points at it or stands on it; what has a reference waits until it was read.
+ * Show a message at the edge of the page, if no form is near. It can be closed. Good news disappears by itself, unless
+ * it has the pointer or the focus; a message with a reference stays until it is closed.
  * @param {string} text
  * @param {Tone} tone
  * @param {{url?: string, label?: string, reference?: string, again?: () => void}} [more] where to look, what to do again
@@ -62,7 +62,7 @@ function fade(place, stay) {
   }, stay);
 }
 
-/** The button that closes a toast, and gives the keyboard a place to go on from. @param {Element} place */
+/** The button that closes a toast and moves the focus to the page's content. @param {Element} place */
 function closer(place) {
   const button = element("button", { type: "button", className: "toast-close", ariaLabel: "Close this message" }, "×");
   button.addEventListener("click", () => {
@@ -74,16 +74,16 @@ function closer(place) {
 
 const NEWS = "teapot.news";
 
-/** Keep what is said on a page that is about to be left. @param {string} text */
+/** Keep a message for the next page. @param {string} text */
 export function keepForNextPage(text) {
   try {
     sessionStorage.setItem(NEWS, text);
   } catch {
-    // where storage is forbidden, it was said for a moment
+    // without storage, the message is shown on this page only
   }
 }
 
-/** What the page before wanted to be said here; empty if nothing. */
+/** The message that the last page left for this one; empty if there is none. */
 export function saidBefore() {
   try {
     const text = sessionStorage.getItem(NEWS) ?? "";

@@ -1,6 +1,6 @@
 /**
- * Actions that were begun and have no final answer yet, kept over reload and crash.
- * An action belongs to an account: nobody else's browser session may go on with it. The CSRF token is never kept.
+ * Actions without a final answer, kept across reloads and crashes.
+ * An action belongs to an account: a browser session of another account may not resume it. The CSRF token is never kept.
  */
 
 /**
@@ -29,7 +29,7 @@ const shelf = {
 };
 
 /**
- * Make an action with a key of its own and keep it, before anything is sent.
+ * Make an action with a key of its own, and store it before anything is sent.
  * @param {{name: string, url: string, body: string, account: string}} what
  * @returns {Action}
  */
@@ -64,7 +64,7 @@ export function find(account, name) {
 }
 
 /**
- * Count a send, before it is made: a page that dies on the way has sent it too.
+ * Count a send before it is made: if the page dies on the way, it may have been sent.
  * @param {Action} action
  */
 export function countSend(action) {
@@ -73,7 +73,7 @@ export function countSend(action) {
 }
 
 /**
- * How often an action was sent, by this page and by all others. One of which that is not known counts as sent.
+ * How often an action was sent, by this and all other pages. An action with an unknown count counts as sent.
  * @param {Action} action
  */
 export function sendsOf(action) {
@@ -82,7 +82,7 @@ export function sendsOf(action) {
 }
 
 /**
- * Leave an action to a person. Its key is kept: once it is settled, it brings the answer.
+ * Mark an action for manual review. Its key is kept: once the review is done, it gets the answer.
  * @param {Action} action
  * @param {string} reference
  */
@@ -92,7 +92,7 @@ export function hold(action, reference) {
 }
 
 /**
- * Forget an action: its final answer came. One begun since under the same name stays.
+ * Remove an action with a final answer. A newer one with the same name stays.
  * @param {Action} action
  */
 export function finish(action) {

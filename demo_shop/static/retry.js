@@ -19,7 +19,7 @@ export const CARELESS_SENDS = 3;
 
 /**
  * How long to wait after attempt number `attempt` (the first is 1).
- * Full jitter, so that many clients do not come back together; on top of what the server asked for, never below it.
+ * Full jitter keeps many clients from coming back together; it is added to what the server asked for.
  * @param {number} attempt
  * @param {number} [asked] milliseconds from Retry-After
  * @param {() => number} [random] gives a number from 0 up to 1
@@ -41,10 +41,10 @@ export function retryAfter(header) {
 
 /**
  * @typedef {"done" | "declined" | "refused" | "again" | "person" | "sign-in" | "reload"} Course
- * done, declined, refused: a final answer, the key has served.
- * again: send the same with the same key. person: only support can tell; keep the key, stop asking.
- * sign-in: nobody looked at the request; keep the key for afterwards.
- * reload: nobody looked at this send; keep the key unless it was the first, for then nothing was done.
+ * done, declined, refused: a final answer; the key is used up.
+ * again: send the same request with the same key. person: only support can tell; keep the key, stop asking.
+ * sign-in: the shop has not read the request; keep the key for afterwards.
+ * reload: the shop has not read this attempt; keep the key unless it was the first, when nothing was done.
  */
 
 /**
@@ -65,7 +65,7 @@ export function decide(status, code = "") {
 }
 
 /**
- * Say whether the key has served: whatever is wanted next is another action.
+ * Say whether the key is used up: whatever the user does next is another action.
  * @param {string} course
  */
 export function isFinal(course) {

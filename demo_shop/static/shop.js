@@ -1,6 +1,6 @@
 /**
- * Progressive enhancement of the shop's forms. Without this file they post as forms do, with their hidden key field.
- * With it: one key per action, made before the first send and kept until a final answer came.
+ * Progressive enhancement of the shop's forms. Without this file they post as usual, with a hidden field for the key.
+ * With it, each action has one key, made before the first attempt and kept until there is a final answer.
  */
 
 import { enhanceCart } from "./cart.js";
@@ -13,10 +13,10 @@ import { explanation, noun, sentence } from "./words.js";
 /** @typedef {import("./pending.js").Action} Action */
 /** @typedef {import("./once.js").Outcome} Outcome */
 
-/** Fields of the form that are not part of what is asked: they travel as headers. */
+/** Fields of the form that are not part of the request's body: they are sent as headers. */
 const TRAVEL_AS_HEADERS = ["_idempotency_key", "csrf_token"];
 
-/** Let a form be sent by us instead of the browser. @param {HTMLFormElement} form */
+/** Send a form by script instead of by the browser. @param {HTMLFormElement} form */
 function enhance(form) {
   const name = form.dataset.once ?? "";
   const go = (/** @type {HTMLElement | null} */ submitter) =>
@@ -31,7 +31,7 @@ function enhance(form) {
 }
 
 /**
- * Perform a form's action and show all that happens in its status line.
+ * Perform a form's action and report progress in its status line.
  * @param {HTMLFormElement} form
  * @param {Action} action
  * @param {string} [opening]
@@ -64,15 +64,14 @@ async function run(form, action, opening = "") {
   if (isHere) standOn([line?.querySelector("a"), form.querySelector("[data-afresh]"), again]);
 }
 
-/** Forget what a person looks into, so that something else can be begun. @param {Action | undefined} action */
+/** Remove an action under manual review, so that another can begin. @param {Action | undefined} action */
 function leaveToSupport(action) {
   if (action?.held) finish(action);
 }
 
 /**
- * Say why a form's action did not succeed, and leave open what can be done next: to ask for the same again and for
- * nothing else, while nobody knows what became of it; to begin with another page, if it is over or a person has it; or
- * to correct the form.
+ * Say why a form's action did not succeed, and offer what can be done next: to send the same again, while its outcome
+ * is unknown; to start from another page, if it has ended or is under manual review; or to correct the form.
  * @param {HTMLFormElement} form
  * @param {Outcome} outcome
  */
@@ -89,7 +88,7 @@ function leadOn(form, outcome) {
 }
 
 /**
- * Take the keyboard to the first of these that is shown: it is what leads on.
+ * Focus the first of these elements that is shown.
  * @param {(Element | null | undefined)[]} choices
  */
 function standOn(choices) {
@@ -98,7 +97,7 @@ function standOn(choices) {
 }
 
 /**
- * This page's order number is used up by its final answer, or the page is too old: another try begins with another page.
+ * Lead to a new page: the final answer has used this page's order number, or the page is too old.
  * @param {HTMLAnchorElement} link
  * @param {string} course
  */
@@ -113,8 +112,8 @@ function offer(link, course) {
 }
 
 /**
- * Go on with what an earlier page began, each in its own form if that is on this page. What a person looks into is
- * only shown, and not asked for.
+ * Resume the actions of earlier pages, each in its own form if that is on this page. Actions under manual review are
+ * only shown, not sent.
  */
 function resume() {
   for (const action of unfinished(ACCOUNT)) {
@@ -157,8 +156,8 @@ async function resumeElsewhere(action) {
 }
 
 /**
- * Forget the action if its answer is final, or if nobody ever looked at it: then it must not be done later, unasked.
- * Everything else may still be under way: its key is kept.
+ * Remove the action if its answer is final, or if the shop never read it, so that it is not done later by surprise.
+ * Any other action may still be in flight, so its key is kept.
  * @param {Action} action
  * @param {Outcome} outcome
  */
@@ -168,7 +167,7 @@ function settle(action, { course, unseen, reference }) {
 }
 
 /**
- * A form at work takes no changes. A field that is disabled would lose the keyboard's place: the button keeps it.
+ * Keep a busy form from being changed. A field that is disabled loses the focus, so the button takes it first.
  * @param {HTMLFormElement} form
  * @param {boolean} busy
  */
@@ -198,12 +197,12 @@ function supportDesk(reference) {
   return `/support?reference=${encodeURIComponent(reference)}`;
 }
 
-/** Show a time as the clock on the wall has it; the server only knows UTC. @param {HTMLTimeElement} time */
+/** Show a time in the visitor's time zone; the server only knows UTC. @param {HTMLTimeElement} time */
 function localise(time) {
   time.textContent = new Date(time.dateTime).toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "medium" });
 }
 
-/** Copy what stands in the element that the button names. @param {HTMLButtonElement} button */
+/** Copy the text of the element that the button names. @param {HTMLButtonElement} button */
 function enhanceCopy(button) {
   button.hidden = false;
   button.addEventListener("click", async () => {

@@ -1,5 +1,5 @@
 /**
- * What the page says, in one place: news on the way, and outcomes.
+ * Every message of the page in one place: progress, and outcomes.
  */
 
 /** @typedef {import("./once.js").News} News */
@@ -69,12 +69,12 @@ export function explanation({ course, status, body, unseen }, careless = false) 
 }
 
 /**
- * What an action is called in a sentence.
+ * The name of an action in a sentence.
  * @param {string} name
  */
 export function noun(name) {
   const [kind] = name.split(":");
-  return { checkout: "Your payment", refund: "Your refund request", cart: "A change of your cart" }[kind] ?? "An action";
+  return { checkout: "Your payment", refund: "Your refund request", cart: "A change to your cart" }[kind] ?? "An action";
 }
 
 /** @param {number} cents */

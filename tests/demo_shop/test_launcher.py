@@ -168,7 +168,7 @@ def test_a_port_in_use_is_named_with_a_way_out(start_demo, option, variable):
     ("url", "sentence"),
     [
         ("teapot", "is not a URL: write it like postgresql://user:password@host/database."),
-        ("mysql://user:hush@host/shop", "names mysql, and the demo runs on PostgreSQL or SQLite"),
+        ("mysql://user:hush@host/shop", "names mysql, but the demo runs on PostgreSQL or SQLite"),
     ],
     ids=["no URL", "another database"],
 )
@@ -198,7 +198,7 @@ def test_a_setting_that_makes_no_sense_is_one_sentence(start_demo, variable, val
 def test_a_database_that_cannot_be_reached_is_one_sentence_without_its_password(start_demo):
     said = refused(start_demo(DATABASE_URL=f"postgresql://user:hush@127.0.0.1:{free_port()}/shop"))
 
-    assert said.startswith("The database of DATABASE_URL cannot be reached; is it running, is the URL right?")
+    assert said.startswith("The database of DATABASE_URL cannot be reached; is it running, and is the URL right?")
     assert "hush" not in said
     assert len(said.splitlines()) == 1
 
@@ -277,7 +277,7 @@ def test_a_program_that_is_killed_ends_the_others_and_is_named(start_demo):
     os.kill(demo.told("gateway")["pid"], signal.SIGKILL)
     said = refused(demo)
 
-    assert "The gateway has ended by itself (killed by SIGKILL), so all is stopped." in said
+    assert "The gateway has ended unexpectedly (killed by SIGKILL), so everything was stopped." in said
     assert str(demo.data / "logs" / "gateway.log") in said
     eventually(lambda: all(map(is_gone, pids)), what="the end of all that was started")
 
@@ -285,7 +285,7 @@ def test_a_program_that_is_killed_ends_the_others_and_is_named(start_demo):
 def test_the_last_lines_of_a_program_that_failed_are_shown(start_demo):
     said = refused(start_demo(STANDIN="outbox:dies"))
 
-    assert "The outbox has ended by itself (exit code 1)" in said
+    assert "The outbox has ended unexpectedly (exit code 1)" in said
     assert said.endswith("the kettle of the outbox is cold")
 
 

@@ -573,4 +573,4 @@ def test_tables_of_an_earlier_version_are_refused_in_one_sentence(shop):
     ran = shop.app.test_cli_runner().invoke(args=["seed"])
 
     assert ran.exit_code == 1
-    assert "The table order is of an earlier version of this shop" in ran.output
+    assert "The table order is from an earlier version of this shop" in ran.output

@@ -1,4 +1,4 @@
-// Keeps the ledger fresh: once a second, and not while nobody looks. The page is made by the server alone.
+// Refreshes the ledger once a second while the page is visible. The server renders the page.
 
 const EVERY = 1000; // milliseconds
 const live = document.querySelector("[data-live]");
@@ -17,7 +17,7 @@ async function refresh() {
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
     const fresh = page.querySelector("main").innerHTML;
     if (fresh !== shown) {
-      // Only what has changed is drawn anew, so that a selection or the scrolling of the table stays otherwise.
+      // Only what has changed is redrawn, so that a selection or the table's scroll position stays.
       document.querySelector("main").innerHTML = shown = fresh;
       document.title = page.title;
     }
