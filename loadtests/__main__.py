@@ -1,6 +1,6 @@
 """``python -m loadtests proof | chaos | failover``: floods the demo shop, breaks it, and judges the result.
 
-Exit codes: 0 innocent, 1 guilty, 2 there is no verdict. With --expect: 0 if the verdict is the expected one.
+Exit codes: 0 innocent, 1 guilty, 2 no verdict. With --expect: 0 if the verdict is the expected one.
 """
 
 import argparse
@@ -24,7 +24,7 @@ INNOCENT, GUILTY, NO_VERDICT = 0, 1, 2
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run what was asked for. Gives the exit code."""
+    """Run the command. Gives the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     for each in (signal.SIGINT, signal.SIGTERM):  # SIGINT too: a background job is started with it ignored
         signal.signal(each, _interrupt)
@@ -39,11 +39,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ImportError as error:
         return _sorry(f"{error.name or error} is not installed; `make {next(iter(arguments), 'proof')}` installs all.")
     except Exception:  # noqa: BLE001 - whatever it is, it is no verdict, and Python's own exit code for it would be one
-        return _sorry(f"There is no verdict, for the program itself failed.\n{traceback.format_exc()}")
+        return _sorry(f"There is no verdict, because the program itself failed.\n{traceback.format_exc()}")
 
 
 def judge(options: argparse.Namespace) -> int:
-    """Carry a proof or a chaos run out."""
+    """Carry out a proof or a chaos run."""
     from loadtests.breaking import nemesis
     from loadtests.staging.progress import Progress
     from loadtests.staging.proof import run
@@ -54,7 +54,7 @@ def judge(options: argparse.Namespace) -> int:
         asked = plan(options)
         progress.say(f"{asked.title}, {options.seconds:g} s, {options.users} users, seed {asked.wave.seed}")
         if asked.acts:
-            progress.say(f"The nemesis' schedule (again: --schedule {asked.folder / 'schedule.json'}):")
+            progress.say(f"The nemesis' schedule (repeat it with --schedule {asked.folder / 'schedule.json'}):")
             progress.say(nemesis.tell(asked.acts))
         verdict = run(asked, progress)
     except Trouble as trouble:
@@ -68,7 +68,7 @@ def judge(options: argparse.Namespace) -> int:
 
 
 def plan(options: argparse.Namespace) -> "Run":
-    """Turn what was asked for into a run. Raises Trouble if a schedule or a shape is none."""
+    """Turn the options into a run. Raises Trouble if a schedule or a shape is invalid."""
     from loadtests.breaking import nemesis
     from loadtests.clients import shapes
     from loadtests.staging.flood import Wave
@@ -95,9 +95,9 @@ def plan(options: argparse.Namespace) -> "Run":
         if is_chaos
         else {"gateway_slow": SLOW}
     )
-    # Where the shop is down for a while, a client that was told so may well come back after a short retention.
+    # While the shop is down, clients may well stay away for longer than a short retention.
     retention = 0.0 if is_chaos or options.unprotected or options.seconds < 2 * RETENTION else RETENTION
-    # Without protection a gateway that stumbles at every new key never comes to an end; nobody waits for that.
+    # Without protection, a gateway that fails each new key once would fail for ever.
     patience = options.settle or (5.0 if options.unprotected else SETTLED_WITHIN)
     return Run(
         f"{'Chaos' if is_chaos else 'Proof'} on {'PostgreSQL' if options.store == 'postgres' else 'SQLite'}",
@@ -120,21 +120,23 @@ def read_options(argv: Sequence[str]) -> argparse.Namespace:
         ("chaos", 60, "the same while a nemesis kills, pauses and cuts"),
     ):
         room = rooms.add_parser(name, help=says, description=says)
-        room.add_argument("--seconds", type=_positive, default=seconds, help=f"of the flood; default: {seconds}")
-        room.add_argument("--users", type=_count, default=40, help="clients at once; default: 40, some of each sort")
-        room.add_argument("--seed", type=int, default=secrets.randbelow(10**6), help="of all choices; it is printed")
+        room.add_argument("--seconds", type=_positive, default=seconds, help=f"how long to flood; default: {seconds}")
+        room.add_argument("--users", type=_count, default=40, help="clients at once; default: 40, some of each kind")
+        room.add_argument(
+            "--seed", type=int, default=secrets.randbelow(10**6), help="of all choices; printed if random"
+        )
         room.add_argument("--store", choices=["postgres", "sqlite"], default="postgres", help="the shop's database")
         room.add_argument("--app", default="demo_shop.app:create_app()", help="what gunicorn serves as the shop")
         room.add_argument("--shape", default="steady", help="steady, ramp, spike or black-friday")
-        room.add_argument("--customers", type=_names, default=(), help="only these, such as Stumbler,Reviewer")
-        room.add_argument("--lease", type=_positive, help="seconds; default: 2")
+        room.add_argument("--customers", type=_names, default=(), help="only these kinds, such as Stumbler,Reviewer")
+        room.add_argument("--lease", type=_positive, help="lease in seconds; default: 2")
         room.add_argument("--unprotected", action="store_true", help="switch the shop's protection off")
         room.add_argument("--settle", type=_positive, help="seconds until an open intent is given up; default: 90")
         room.add_argument("--out", type=Path, help="folder for diaries, logs and the report; default: var/proof/NAME")
         room.add_argument("--expect", choices=["guilty", "innocent"], help="exit with 0 if that is the verdict")
         if name == "chaos":
             room.add_argument("--schedule", type=Path, help="carry out the schedule in this file")
-            room.add_argument("--only", type=_kinds, default=(), help="only these kinds of acts, with commas between")
+            room.add_argument("--only", type=_kinds, default=(), help="only these kinds of acts, separated by commas")
     return parser.parse_args(argv)
 
 

@@ -1,6 +1,6 @@
-"""The diary: what every client wanted, sent and was told, written down before it is sent and as soon as it is heard.
+"""The diary: what every client wanted, recorded before it is sent, and what it was told, as soon as it is heard.
 
-It is what the clients believe. The auditor compares it with what the shop and the gateway did.
+The auditor compares it with what the shop and the gateway did.
 """
 
 import json
@@ -14,17 +14,17 @@ from typing import IO, Any, ClassVar, Literal, Self
 
 Outcome = Literal["definitive", "conflict", "reused", "transient"]
 Asks = Literal["same", "other body"]
-PASSING = (401, 403, 408, 425, 429)  # the answers below 500 that say: not you, or not now; nothing is kept of them
+PASSING = (401, 403, 408, 425, 429)  # the answers below 500 that mean: not you, or not now; they are not kept
 
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """One click of one client. It is in the diary before anything is sent, with all it takes to send it again."""
+    """One click of one client. It is recorded before anything is sent, with all that is needed to send it again."""
 
     word: ClassVar[str] = "intent"
-    id: str  # goes out with the request too, so that its effects can be counted where they happen
+    id: str  # also part of the request, so that its effects can be counted where they happen
     kind: str  # what is wanted: "purchase" or "review" in the demo shop
-    user: str  # which sort of client this is
+    user: str  # the class of the client
     account: str
     key: str
     path: str
@@ -46,7 +46,7 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What became of an attempt, as its client sees it. Status 0: there was no answer."""
+    """The outcome of an attempt, as its client sees it. Status 0: there was no answer."""
 
     word: ClassVar[str] = "heard"
     intent: str
@@ -62,7 +62,7 @@ class Heard:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Something that was broken on purpose."""
+    """A deliberate fault."""
 
     word: ClassVar[str] = "fault"
     at: float
@@ -77,7 +77,7 @@ KINDS: Mapping[str, type[Entry]] = {kind.word: kind for kind in (Intent, Sent, H
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer off the wire."""
+    """An answer as received."""
 
     status: int
     headers: Mapping[str, str]  # names in lower case
@@ -85,12 +85,12 @@ class Answer:
 
     @property
     def is_replay(self) -> bool:
-        """Whether it says that it is a repetition."""
+        """Whether it says that it is a replay."""
         return self.headers.get("idempotent-replayed", "") == "true"
 
     @property
     def digest(self) -> str:
-        """What two answers must have in common to be the same answer."""
+        """A digest of what equal answers have in common."""
         head = f"{self.status}\n{self.headers.get('content-type', '')}\n".encode()
         return sha256(head + self.body).hexdigest()[:16]
 
@@ -106,7 +106,7 @@ class Answer:
 
 
 def classify(answer: Answer) -> Outcome:
-    """Say what an answer decides. Only a definitive one ends an intent; after any other its client comes again."""
+    """Say what an answer means for its intent. A definitive one ends it; after any other, the client asks again."""
     is_refusal = answer.headers.get("content-type", "").startswith("application/problem+json")
     if answer.status == 409 and is_refusal:
         return "conflict"
@@ -118,7 +118,7 @@ def classify(answer: Answer) -> Outcome:
 
 
 def heard(sent: Sent, answer: Answer | None, at: float, *, problem: str = "") -> Heard:
-    """Write an answer, or that there was none, as an entry."""
+    """Make the entry for an answer, or for none."""
     if answer is None:
         return Heard(sent.intent, sent.attempt, at, "transient", problem=problem)
     said = answer.said()
@@ -136,12 +136,12 @@ def heard(sent: Sent, answer: Answer | None, at: float, *, problem: str = "") ->
 
 
 def new_id() -> str:
-    """Make up a name for an intent or an attempt."""
+    """Generate an id for an intent or an attempt."""
     return secrets.token_hex(12)
 
 
 class Diary:
-    """Writes entries, one line each, at once: a client that is killed has still said what it was about to do."""
+    """Writes entries at once, one line each, so that the diary of a killed client has what it was about to do."""
 
     def __init__(self, folder: Path, writer: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -150,12 +150,12 @@ class Diary:
         )
 
     def write(self, entry: Entry) -> None:
-        """Add an entry."""
+        """Write an entry."""
         line = json.dumps({"is": entry.word, **asdict(entry)}, separators=(",", ":"))
         self._file.write(line.encode() + b"\n")
 
     def close(self) -> None:
-        """End the diary."""
+        """Close the diary."""
         self._file.close()
 
     def __enter__(self) -> Self:
@@ -167,7 +167,7 @@ class Diary:
 
 @dataclass(slots=True)
 class History:
-    """All diaries of a run. Sent and heard are by intent, in the order of their times."""
+    """All diaries of a run. Attempts and answers are by intent, in the order of their times."""
 
     intents: dict[str, Intent] = field(default_factory=dict)
     sent: dict[str, list[Sent]] = field(default_factory=dict)
@@ -175,19 +175,19 @@ class History:
     faults: list[Fault] = field(default_factory=list)
 
     def open_intents(self) -> Iterator[Intent]:
-        """Give the intents that have no definitive answer yet."""
+        """Give the intents without a definitive answer."""
         for intent in self.intents.values():
             if not any(each.outcome == "definitive" for each in self.heard.get(intent.id, ())):
                 yield intent
 
 
 def read(folder: Path) -> History:
-    """Read every diary of a folder. A last line that is cut short was never sent, and is left out."""
+    """Read every diary of a folder. An incomplete last line was never sent, and is left out."""
     return collect(entry for path in sorted(folder.glob("*.jsonl")) for entry in _entries(path))
 
 
 def collect(entries: Iterable[Entry]) -> History:
-    """Put entries in order."""
+    """Build a history from entries."""
     history = History()
     for entry in entries:
         match entry:

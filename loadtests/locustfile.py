@@ -1,6 +1,6 @@
-"""What Locust runs: ``locust -f loadtests/locustfile.py --host http://127.0.0.1:8000``, with its web page or without.
+"""What Locust runs: ``locust -f loadtests/locustfile.py --host http://127.0.0.1:8000``, with or without its web page.
 
-Several hosts are given with commas between them. What the environment may say is in docs/guide/loadtest.md.
+Separate several hosts by commas. The environment variables are in docs/guide/loadtest.md.
 """
 
 import os
@@ -32,7 +32,7 @@ from loadtests.clients.trial import judge_at_end
 SHAPE = os.environ.get("LOADTESTS_SHAPE", "")
 SECONDS = float(os.environ.get("LOADTESTS_SECONDS") or 0)
 
-WEIGHTS: dict[type[OnceUser], int] = {  # of about forty, so that forty users are some of each
+WEIGHTS: dict[type[OnceUser], int] = {  # of about forty, so that forty users include some of each
     ImpatientRetrier: 4,
     DoubleClicker: 4,
     Burster: 4,
@@ -54,7 +54,7 @@ for user, weight in WEIGHTS.items():
 
 
 def books_named() -> Books | None:
-    """Read the books that the environment names, if it does."""
+    """Read the books that the environment names, if any."""
     shop, gateway = os.environ.get("SHOP_DATABASE_URL"), os.environ.get("GATEWAY_DATABASE_URL")
     if not shop:
         return None
@@ -69,13 +69,13 @@ judge_at_end(books_named)
 if SHAPE:
 
     class Crowd(LoadTestShape):
-        """The crowd's size over time."""
+        """The number of users over time."""
 
         use_common_options: ClassVar[bool] = True
         stages = shapes.shape_named(SHAPE)
 
         def tick(self) -> tuple[int, float] | None:
-            """Say how many there shall be now."""
+            """Give the number of users now."""
             assert self.runner is not None
             options = self.runner.environment.parsed_options
             assert options is not None

@@ -1,1 +1,1 @@
-"""The auditor: what clients believe, compared with what really happened. It is pure but for the books it is handed."""
+"""The auditor compares what clients were told with what really happened. Only reading the books is not pure."""

@@ -1,7 +1,7 @@
-"""The auditor: diaries and books in, broken promises out, each with its evidence. Pure, and linear in the attempts.
+"""The auditor: turns diaries and books into broken promises with evidence. Pure, and linear in the attempts.
 
 It shares no code with the extension or the shop, and trusts neither: an effect counts where it happened, an answer
-where it was heard. What it cannot judge it says.
+where it was heard. It reports what it cannot judge.
 """
 
 from collections import Counter, defaultdict
@@ -15,14 +15,14 @@ from loadtests.diary import History
 
 __all__ = ["PROMISES", "Figures", "Finding", "Latency", "NotJudged", "Quarantine", "Verdict", "audit"]
 
-MOST_EVIDENCE = 8  # lines; more convince nobody
+MOST_EVIDENCE = 8  # lines; more would not convince anybody
 
 
 def audit(history: History, books: Books | Effects | None, *, crashes: bool) -> Verdict:
     """Judge a run.
 
-    *books* is what the shop and its gateway have written down; or, for endpoints of your own, how often each intent
-    took effect; or None, if only the answers are to be judged. With *crashes* a note of the shop may have got lost.
+    *books* is what the shop and its gateway have recorded; or, for your own endpoints, how often each intent took
+    effect; or None, to judge only the answers. With *crashes*, a note of the shop may have been lost.
     """
     cases = gather(history, books)
     read = books if isinstance(books, Books) else None
@@ -61,7 +61,7 @@ def _effects(case: Case, books: Books | None) -> Iterator[Finding]:
 
 
 def _once(case: Case, rule: str, done: str, times: int) -> Iterator[Finding]:
-    """Judge what is *done* once to a purchase that was told yes, never to one that was told no, and never twice."""
+    """Check that *done* happened once if the client was told yes, never if it was told no, and never twice."""
     if times > 1:
         yield _finding(case, rule, f"{done} {times} times", case.tell_rows())
     elif case.is_told_yes and not times:
@@ -89,7 +89,7 @@ def _answers(case: Case, since: float) -> Iterator[Finding]:
     if len(runs) > 1:
         yield _finding(case, "K6", f"{len(runs)} answers are not marked as replays", lines(runs))
     if definitive:
-        # Only then is the record known to be this body's own: if nothing was kept, the other body may have come first.
+        # Only then is the record surely this body's: if no answer was kept, the other body may have come first.
         accepted = [one for one in case.others if one.heard.outcome not in ("reused", "transient")]
         if accepted:
             yield _finding(case, "K7", f"another body got {_what(accepted[0])}", lines(accepted))
@@ -101,7 +101,7 @@ def _answers(case: Case, since: float) -> Iterator[Finding]:
 
 
 def _first(case: Case) -> Try | None:
-    """Give the definitive answer that was heard first."""
+    """Give the definitive answer that a client heard first."""
     return min(case.definitive, key=lambda one: one.heard.at, default=None)
 
 
@@ -110,7 +110,7 @@ def _is_after(one: Try, answer: Try) -> bool:
 
 
 def _ignores_the_answer(one: Try) -> bool:
-    """Say whether an answer is none that may come after the answer. One that differs is a matter of K4."""
+    """Say whether an answer must not follow a definitive one. An answer that differs from it belongs to K4."""
     return one.heard.outcome in ("conflict", "reused") or (one.is_definitive and not one.is_repetition)
 
 
@@ -124,7 +124,7 @@ def _finding(case: Case, rule: str, says: str, evidence: Iterable[str]) -> Findi
 
 
 def _some(lines: Sequence[str]) -> tuple[str, ...]:
-    """Give the first lines, and say how many were left out."""
+    """Give the first lines, and say how many more there are."""
     left = len(lines) - MOST_EVIDENCE
     return (*lines[:MOST_EVIDENCE], *([f"… and {left} more"] if left > 0 else []))
 
@@ -138,14 +138,14 @@ def _astray(cases: Cases) -> Iterator[Finding]:
     for intent in cases.intents_astray:
         yield Finding("K9", intent, "was attempted, but is in no diary")
     if not len(cases):
-        yield Finding("K9", "", "the diary is empty: nothing was shown")
+        yield Finding("K9", "", "the diary is empty: the run shows nothing")
 
 
 # -- money -------------------------------------------------------------------------------------------------------------
 
 
 def _money(cases: Cases, books: Books, excused: set[str]) -> Iterator[Finding]:
-    """Judge every order in the books, whoever wanted it. A quarantined one waits for the person who knows."""
+    """Judge every order in the books, whoever wanted it. A quarantined one waits for manual review."""
     judged = [sale for sale in cases.sales if sale.order.reference not in excused]
     has_ledger = books.charges is not None
     charge_ids = {charge.id: charge for charge in books.charges or ()}
@@ -231,7 +231,7 @@ def _record_line(record: Record) -> str:
 
 
 def _notes(cases: Cases, books: Books, *, crashes: bool) -> Iterator[Finding]:
-    """Compare notes with what was heard. A key that came back after its retention has one record after the other."""
+    """Compare notes with what clients heard. A key used again after its retention has several records."""
     of_record: defaultdict[str, list[Case]] = defaultdict(list)
     for case in cases:
         if case.reference:
@@ -256,11 +256,11 @@ def _notes(cases: Cases, books: Books, *, crashes: bool) -> Iterator[Finding]:
 
 def _not_judged(cases: Cases, books: Books | Effects | None, *, crashes: bool) -> Iterator[NotJudged]:
     if not any(_is_after(one, first) for case in cases if (first := _first(case)) for one in case.tries):
-        yield NotJudged("K5", "nobody asked again after an answer")
+        yield NotJudged("K5", "no client asked again after an answer")
     if not any(case.others for case in cases):
-        yield NotJudged("K7", "nobody sent another body")
+        yield NotJudged("K7", "no client sent another body")
     if books is None:
-        yield NotJudged("K3", "nobody has counted effects")
+        yield NotJudged("K3", "effects were not counted")
     if not isinstance(books, Books):
         for rule in ("K1", "K2", "K8", "K10", "K11", "K12"):
             yield NotJudged(rule, "the books were not read")
@@ -271,11 +271,11 @@ def _not_judged(cases: Cases, books: Books | Effects | None, *, crashes: bool) -
         yield NotJudged("K8", "charges: the gateway's ledger was not read")
         yield NotJudged("K10", "charges: the gateway's ledger was not read")
     if strange := sorted({case.intent.kind for case in cases} - {PURCHASE, REVIEW}):
-        yield NotJudged("K3", f"the books know nothing of {', '.join(strange)}")
+        yield NotJudged("K3", f"the books do not cover {', '.join(strange)}")
     if not any(case.intent.kind == PURCHASE for case in cases):
         yield NotJudged("K1", "nobody bought anything")
         yield NotJudged("K2", "nobody bought anything")
     if crashes:
-        yield NotJudged("K12", "whether each replay was noted: a crash may lose a note")
+        yield NotJudged("K12", "whether each replay was noted: a crash may have lost a note")
     elif nameless := sum(one.heard.is_replay for case in cases if not case.reference for one in case.tries):
-        yield NotJudged("K12", f"{nameless} replays of records whose reference nobody told")
+        yield NotJudged("K12", f"{nameless} replays of records whose reference no answer had")

@@ -1,4 +1,4 @@
-"""The books: what really happened, as rows of the shop and of the gateway. Values only; next door they are read."""
+"""The books: what really happened, as rows of the shop and of the gateway. Values only; reading.py reads them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """An order of the shop. Its note is the id of the intent that wanted it."""
+    """An order of the shop. Its note is the id of the intent behind it."""
 
     id: int
     number: str
@@ -18,13 +18,13 @@ class Order:
 
     @property
     def is_paid(self) -> bool:
-        """Whether the shop believes that it has its money; one given back later was had."""
+        """Whether the shop believes that it was paid; a refunded order was, too."""
         return self.state not in ("placed", "declined")
 
 
 @dataclass(frozen=True, slots=True)
 class Payment:
-    """What the shop has written down of a charge."""
+    """A charge that the shop has recorded."""
 
     order: int  # the id of the order
     charge: str  # the id of the charge, as the gateway told it
@@ -44,7 +44,7 @@ class Charge:
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """A review. Its text is the id of the intent that wanted it."""
+    """A review. Its text is the id of the intent behind it."""
 
     id: int
     text: str
@@ -54,7 +54,7 @@ class Review:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A record of the extension that is not finished."""
+    """An unfinished record of the extension."""
 
     reference: str
     state: str  # running or quarantined
@@ -63,7 +63,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Books:
-    """Everything that the shop and the gateway know of a run."""
+    """Everything that the shop and the gateway know about a run."""
 
     orders: tuple[Order, ...] = ()
     payments: tuple[Payment, ...] = ()
@@ -75,6 +75,6 @@ class Books:
 
 @dataclass(frozen=True, slots=True)
 class Effects:
-    """How often each intent took effect, counted by whoever made the endpoint. One that is not named did not."""
+    """How often each intent took effect, as the author of the endpoint counts. A missing intent took none."""
 
     per_intent: Mapping[str, int]

@@ -1,4 +1,4 @@
-"""The cases: each intent with everything that was said and done about it. Pure; one pass over diaries and books."""
+"""The cases: each intent with all of its attempts and effects. Pure; one pass over diaries and books."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -23,12 +23,12 @@ class Try:
 
     @property
     def is_kept_no_more(self) -> bool:
-        """Whether it says: done, but the answer was not kept. That repeats an answer, and cannot be compared to it."""
+        """Whether it says: done, but the answer was not kept. It repeats an answer, but cannot be compared with it."""
         return self.heard.status == 410 and self.heard.problem.endswith("body-not-kept")
 
     @property
     def is_repetition(self) -> bool:
-        """Whether it says that it is not a run."""
+        """Whether it says that nothing was run for it."""
         return self.heard.is_replay or self.is_kept_no_more
 
     def tell(self, since: float) -> str:
@@ -45,7 +45,7 @@ class Try:
 
 @dataclass(slots=True)
 class Sale:
-    """An order with the money that was taken for it, as either side has it."""
+    """An order with the money taken for it, as the shop and the gateway each see it."""
 
     order: Order
     payments: list[Payment] = field(default_factory=list)
@@ -62,7 +62,7 @@ class Sale:
 
 
 def tell_charge(charge: Charge) -> str:
-    """Say of a charge in a line what the gateway knows of it."""
+    """Describe in a line what the gateway knows about a charge."""
     return f"charge {charge.id} of {charge.amount} cents for {charge.order}, key {charge.key[:16]}"
 
 
@@ -72,53 +72,53 @@ class Case:
 
     intent: Intent
     attempts: int = 0
-    tries: list[Try] = field(default_factory=list)  # those that ask for what the intent wants
-    others: list[Try] = field(default_factory=list)  # those with another body under the same key
+    tries: list[Try] = field(default_factory=list)  # with the intent's own body
+    others: list[Try] = field(default_factory=list)  # with another body under the same key
     sales: list[Sale] = field(default_factory=list)
     reviews: list[Review] = field(default_factory=list)
-    effects: int | None = None  # None: nobody has counted
-    reference: str = ""  # the name of its record, as far as anybody has told it
-    is_quarantined: bool = False  # it waits for a person
+    effects: int | None = None  # None: not counted
+    reference: str = ""  # of its record, if any answer had one
+    is_quarantined: bool = False  # it waits for manual review
 
     @property
     def definitive(self) -> list[Try]:
-        """The answers that end it. They should all be one."""
+        """The answers that end it. They should all be equal."""
         return [each for each in self.tries if each.is_definitive]
 
     @property
     def is_told_yes(self) -> bool:
-        """Whether its client believes that it succeeded."""
+        """Whether its client was told that it succeeded."""
         return any(each.is_definitive and each.heard.status < 400 for each in self.tries)
 
     @property
     def is_told_no(self) -> bool:
-        """Whether its client believes that it failed for good."""
+        """Whether its client was told that it failed for good."""
         return any(each.is_definitive and each.heard.status >= 400 and not each.is_kept_no_more for each in self.tries)
 
     @property
     def is_unresolved(self) -> bool:
-        """Whether nobody knows how it ends."""
+        """Whether its outcome is still unknown."""
         return not self.is_quarantined and not any(each.is_definitive for each in self.tries)
 
     @property
     def charges(self) -> int:
-        """How often the gateway took money for it."""
+        """How often the gateway charged for it."""
         return sum(len(sale.charges) for sale in self.sales)
 
     @property
     def payments(self) -> int:
-        """How often the shop says that money was taken for it."""
+        """How often the shop recorded a charge for it."""
         return sum(len(sale.payments) for sale in self.sales)
 
     @property
     def has_taken_effect(self) -> bool:
-        """Whether there is something that a client who was told no would be surprised by."""
+        """Whether anything happened that would surprise a client who was told no."""
         if self.intent.kind == PURCHASE and self.sales:
             return any(sale.charges or sale.payments or sale.order.is_paid for sale in self.sales)
         return bool(self.effects)
 
     def tell_rows(self) -> tuple[str, ...]:
-        """Say its effects in lines."""
+        """Describe its effects in lines."""
         reviews = (f"review {review.id}: {review.text[:24]}" for review in self.reviews)
         return (*(line for sale in self.sales for line in sale.tell()), *reviews)
 
@@ -132,7 +132,7 @@ class Cases:
     sales: list[Sale] = field(default_factory=list)
     charges_astray: list[Charge] = field(default_factory=list)  # for an order that is not there
     payments_astray: list[Payment] = field(default_factory=list)
-    intents_astray: list[str] = field(default_factory=list)  # attempted, but never written down as wanted
+    intents_astray: list[str] = field(default_factory=list)  # attempted, but never recorded as an intent
 
     def __iter__(self) -> Iterator[Case]:
         return iter(self.by_intent.values())
@@ -142,7 +142,7 @@ class Cases:
 
 
 def gather(history: History, books: Books | Effects | None) -> Cases:
-    """Lay to each intent what was said and done about it. None is left out."""
+    """Collect the attempts and effects of each intent. No intent is left out."""
     begun = min((intent.at for intent in history.intents.values()), default=0.0)
     cases = Cases({intent.id: Case(intent) for intent in history.intents.values()}, begun)
     _lay_words(cases, history)
@@ -153,7 +153,7 @@ def gather(history: History, books: Books | Effects | None) -> Cases:
         for case in cases:
             case.is_quarantined = case.reference in quarantined
         return cases
-    for case in cases:  # without books, what the client was told is all there is
+    for case in cases:  # without books, only what the client was told counts
         case.is_quarantined = any(each.heard.problem.endswith("quarantined") for each in case.tries)
     if isinstance(books, Effects):
         for case in cases:
@@ -174,10 +174,10 @@ def _lay_words(cases: Cases, history: History) -> None:
 
 
 def _lay_sales(cases: Cases, books: Books) -> None:
-    """Lay payments and charges to their orders, and orders to their intents.
+    """Assign payments and charges to their orders, and orders to their intents.
 
-    A charge belongs to the order whose payment names it, else to the order with its number: should two orders ever get
-    the same number, each has still its own.
+    A charge belongs to the order whose payment names it, else to the order with its number, so that two orders with the
+    same number are told apart.
     """
     sales = {order.id: Sale(order) for order in books.orders}
     cases.sales = list(sales.values())

@@ -13,7 +13,7 @@ RULE_OF_THREE = 3  # none among n: with 95 % confidence the true rate is below 3
 
 
 class Latency(NamedTuple):
-    """How long answers of one sort took, in seconds."""
+    """How long answers of one kind took, in seconds."""
 
     times: int
     p50: float
@@ -22,7 +22,7 @@ class Latency(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What was counted. None: it could not be counted, for nobody has read the books."""
+    """What was counted. None: it could not be counted, because the books were not read."""
 
     intents: int
     attempts: int
@@ -37,9 +37,9 @@ class Figures:
     lost: int | None  # told yes, and no effect
     phantom: int | None  # told no for good, and an effect
     differing: int  # intents with more than one answer
-    unresolved: int  # intents without an answer that ends them, those that wait for a person apart
-    quarantined: int | None  # records that wait for a person
-    takeovers: int | None  # as the shop has noted
+    unresolved: int  # intents without a definitive answer, except those that wait for manual review
+    quarantined: int | None  # records that wait for manual review
+    takeovers: int | None  # by the shop's notes
     replays: int
     conflicts: int
     faults: int
@@ -47,7 +47,7 @@ class Figures:
 
 
 def count(cases: Cases, books: Books | None, faults: int) -> Figures:
-    """Count everything once."""
+    """Count everything in one pass."""
     attempts = sum(case.attempts for case in cases)
     counted = [case for case in cases if case.effects is not None]
     duplicates = sum(is_duplicate(case) for case in counted) if counted else None
@@ -83,7 +83,7 @@ def is_duplicate(case: Case) -> bool:
 
 
 def is_lost(case: Case, *, is_charged: bool) -> bool:
-    """Say whether something is missing that the client was told has happened."""
+    """Say whether something did not happen although the client was told so."""
     if not case.is_told_yes:
         return False
     if case.intent.kind == PURCHASE and case.sales:
@@ -92,7 +92,7 @@ def is_lost(case: Case, *, is_charged: bool) -> bool:
 
 
 def is_differing(case: Case) -> bool:
-    """Say whether two clients could quarrel over what the answer was."""
+    """Say whether clients were given different answers."""
     return len({one.heard.answer for one in case.definitive if not one.is_kept_no_more}) > 1
 
 

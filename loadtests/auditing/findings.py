@@ -1,4 +1,4 @@
-"""What the auditor may say: promises, findings, a verdict."""
+"""What the auditor reports: promises, findings, a verdict."""
 
 from dataclasses import dataclass
 
@@ -32,7 +32,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class NotJudged:
-    """A rule, or a part of it, of which nothing can be said."""
+    """A rule, or a part of one, that could not be judged."""
 
     rule: str
     why: str
@@ -40,7 +40,7 @@ class NotJudged:
 
 @dataclass(frozen=True, slots=True)
 class Quarantine:
-    """A record that waits for a person. No promise is broken by it; but it must be seen."""
+    """A record that waits for manual review. It breaks no promise, but must be reported."""
 
     reference: str
     reason: str
@@ -49,7 +49,7 @@ class Quarantine:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the auditor says."""
+    """The auditor's verdict."""
 
     figures: Figures
     findings: tuple[Finding, ...] = ()

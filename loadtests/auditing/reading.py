@@ -1,6 +1,6 @@
-"""Reads the books by plain SQL, when all is quiet.
+"""Reads the books with plain SQL after the run.
 
-In none of these tables is anything unique per intent: what happened twice is there twice.
+Nothing in these tables is unique per intent: what happened twice is there twice.
 """
 
 import time
@@ -13,20 +13,20 @@ from sqlalchemy import Connection, NullPool, create_engine, make_url, text
 
 from loadtests.auditing.books import Books, Charge, Order, Payment, Record, Review
 
-STILL = 1.5  # seconds without a new note: a shop that could not write one has tried again by then
-NOTED_WITHIN = 20.0  # seconds; what is not written by then is for the auditor to name
+STILL = 1.5  # seconds without a new note; a shop that could not write one has tried again by then
+NOTED_WITHIN = 20.0  # seconds; the auditor reports what is missing then
 T = TypeVar("T")
 _DIGITS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # Crockford's base32, in which references are written
 
 
 def read_books(shop_url: str, gateway_url: str | None) -> Books:
-    """Read the shop's tables and the gateway's ledger. Without a gateway's URL its charges stay unknown."""
+    """Read the shop's tables and the gateway's ledger. Without a gateway's URL, its charges stay unknown."""
     charges = _read(gateway_url, _charges) if gateway_url is not None else None
     return _read(shop_url, lambda connection: _shop(connection, charges))
 
 
 def wait_for_notes(shop_url: str, still: float = STILL, within: float = NOTED_WITHIN) -> None:
-    """Wait until no note comes any more: a shop that runs writes them beside its requests, a moment later."""
+    """Wait until no more notes arrive: a running shop writes them beside its requests, a moment later."""
     began = since = time.monotonic()
     newest = None
     while (at := time.monotonic()) - since < still and at - began < within:
@@ -37,14 +37,14 @@ def wait_for_notes(shop_url: str, still: float = STILL, within: float = NOTED_WI
 
 
 def reference_of(id: bytes) -> str:
-    """Give the name by which people know a record: the first 60 bits of its id, in groups of four digits."""
+    """Give the reference of a record: the first 60 bits of its id, in groups of four digits."""
     number = int.from_bytes(id[:8], "big") >> 4
     digits = "".join(_DIGITS[number >> shift & 31] for shift in range(55, -1, -5))
     return f"{digits[:4]}-{digits[4:8]}-{digits[8:]}"
 
 
 def _read(url: str, read: Callable[[Connection], T]) -> T:
-    """Read within one transaction, so that rows of different tables belong together."""
+    """Read within one transaction, so that the rows of different tables fit together."""
     known = make_url(url)
     is_postgres = known.get_backend_name() in ("postgres", "postgresql")
     engine = create_engine(known.set(drivername="postgresql+psycopg") if is_postgres else known, poolclass=NullPool)
@@ -83,6 +83,6 @@ def _charges(connection: Connection) -> tuple[Charge, ...]:
 
 
 def _seconds(at: object) -> float:
-    """Read a time as either database gives it: SQLite as text, and neither with a zone unless it was kept."""
+    """Read a time as either database gives it: SQLite as text, and neither with a zone unless one was stored."""
     known = at if isinstance(at, datetime) else datetime.fromisoformat(str(at))
     return (known if known.tzinfo else known.replace(tzinfo=UTC)).timestamp()

@@ -1,4 +1,4 @@
-"""The verdict in words, for a terminal: what was counted, what was broken, what was not judged, and the last word."""
+"""The verdict as text for a terminal: what was counted, broken and not judged, and the conclusion."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ WIDTH = 112
 
 
 def tell(verdict: Verdict, *, title: str) -> str:
-    """Write the verdict down. Its last line is INNOCENT or GUILTY."""
+    """Write the verdict. Its last line is INNOCENT or GUILTY."""
     parts = (_figures(verdict), _harm(verdict), _latencies(verdict), _quarantines(verdict), _findings(verdict))
     told = [[title, "─" * len(title)], *map(list, parts), list(_not_judged(verdict))]
     last = "GUILTY" if verdict.is_guilty else "INNOCENT"

@@ -1,1 +1,1 @@
-"""What is broken on purpose: the plan, and who carries it out."""
+"""Deliberate faults: the plan, and what carries it out."""

@@ -1,6 +1,6 @@
-"""The nemesis at work: it carries the plan out on a stage, writes down what it did when, and heals everything.
+"""The nemesis at work: it carries out the plan on a stage, records each fault with its time, and repairs everything.
 
-All of it happens in the thread that calls, for a database that is started again ends with the thread that started it.
+Everything happens in the caller's thread, because a restarted database ends with the thread that started it.
 """
 
 import heapq
@@ -20,8 +20,8 @@ from loadtests.diary import Diary, Fault
 from loadtests.staging.stage import Stage
 from tests.fixtures.processes import Gunicorn
 
-SEEN_WITHIN = 0.8  # seconds in which a worker is looked for that waits for the gateway
-TRIES, A_MOMENT = 3, 0.4  # how often more an act is tried that could not be done, and after how many seconds
+SEEN_WITHIN = 0.8  # seconds to look for a worker that waits for the gateway
+TRIES, A_MOMENT = 3, 0.4  # how often an impossible act is tried again, and after how many seconds
 HEALED_WITHIN = 60.0  # seconds until all of the stage answers again
 
 
@@ -44,17 +44,17 @@ class Nemesis:
 
     @property
     def is_done(self) -> bool:
-        """Whether nothing of the plan is left."""
+        """Whether the whole plan has been carried out."""
         return not self._due
 
     def step(self) -> None:
-        """Do what is due, and note what has come to pass."""
+        """Do what is due, and record what has happened."""
         while self._due and self._due[0][0] <= self._elapsed:
             _, _, tries, do = heapq.heappop(self._due)
             try:
                 do()
             except (OSError, psutil.Error, psycopg.Error, AssertionError):
-                # What the stage has no longer, or not yet again, cannot be broken; a moment later perhaps it can.
+                # What the stage does not have at the moment cannot be broken; a moment later, perhaps it can.
                 if tries:
                     self._at(self._elapsed + A_MOMENT, do, tries - 1)
         for watched in list(self._watched):
@@ -64,7 +64,7 @@ class Nemesis:
                 self._note(at, kind, target)
 
     def heal(self) -> bool:
-        """Make everything whole again; say whether all answers. What never came to pass is not noted."""
+        """Repair everything; say whether everything answers. A fault that did not happen is not recorded."""
         self._due.clear()
         for pid in list(self._stopped):
             self._wake(pid)
@@ -127,7 +127,7 @@ class Nemesis:
             self._note(at, act.kind, f"master {act.master}, process {pid}")
 
     def _stop_at_seam(self, act: Act, until: float) -> None:
-        """Stop a worker that waits for the gateway's answer; look for one until then, and take any at last."""
+        """Stop a worker that waits for the gateway's answer; look for one until the given time, then take any."""
         awake = self._awake(act.master)
         waiting = [pid for pid in awake if self._waits_for_gateway(pid)]
         if waiting or self._elapsed >= until:
@@ -199,7 +199,7 @@ class Nemesis:
         return self._stage.masters[number % len(self._stage.masters)]
 
     def _awake(self, master: int) -> list[int]:
-        """The workers of a master that are not stopped: a stopped one is never killed, it has to wake."""
+        """Give the workers of a master that are not stopped: a stopped one is never killed, it has to wake up."""
         return [pid for pid in self._master(master).workers() if pid not in self._stopped]
 
     def _waits_for_gateway(self, pid: int) -> bool:

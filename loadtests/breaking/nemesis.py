@@ -1,7 +1,7 @@
-"""The nemesis' plan: what is broken when. A pure function of the seed, so that a run can be told and told again.
+"""The nemesis' plan: what is broken when. A pure function of the seed, so that a run can be repeated and described.
 
-It is dense where that costs little (cuts, knobs, killed workers) and spares the database for most of each cycle: a
-database that crashes ends the very zombies that were to wake.
+Cheap faults (cuts, knobs, killed workers) are frequent. The database is spared for most of each cycle, because its
+crash ends the zombies that are to wake up.
 """
 
 import json
@@ -19,7 +19,7 @@ Kind = Literal[
     "rolling_restart",  # SIGHUP to a master
     "kill_backend",  # SIGKILL to one connection's process; PostgreSQL then starts all of them anew
     "kill_postmaster",  # SIGKILL to all of PostgreSQL
-    "cut_after_commit",  # the database commits, and nobody hears of it
+    "cut_after_commit",  # the database commits, and its answer is lost
     "cut_before_commit",  # the database never gets the COMMIT
     "silence",  # not a byte between shop and database
     "gateway_slow",
@@ -31,7 +31,7 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 STOPS: tuple[Kind, ...] = ("pause_worker", "stop_at_seam")
 CRASHES: tuple[Kind, ...] = ("kill_postmaster", "kill_backend")
 OF_THE_DATABASE: tuple[Kind, ...] = (*CRASHES, "cut_after_commit", "cut_before_commit", "silence")
-LIGHT: dict[Kind, int] = {  # and how often, one against the other
+LIGHT: dict[Kind, int] = {  # and their relative frequencies
     "cut_after_commit": 8,
     "cut_before_commit": 4,
     "gateway_timeout": 3,
@@ -43,17 +43,17 @@ LIGHT: dict[Kind, int] = {  # and how often, one against the other
 }
 MASTERS = 2
 CYCLE = 6.0  # leases from one crash of the database to the next
-RECOVERY = 3.0  # seconds after a crash in which nothing else is done: clients come back, and zombies may be made again
-AWAKE = 0.8  # seconds that the last zombie of a cycle has for its mischief before the database is gone
+RECOVERY = 3.0  # seconds after a crash without other faults: clients return, and new zombies may be made
+AWAKE = 0.8  # seconds that the last zombie of a cycle has before the database crashes
 WARM_UP = 1.0  # seconds until there is something to break
 PACE = (0.2, 0.55)  # seconds between two light acts
 MOST_LINES = 300  # on a terminal; the file has them all
-TARGETS = 12  # a target is a number; whoever acts takes it modulo what is there
+TARGETS = 12  # a target is a number, taken modulo the number of targets
 
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """One thing to break: when, what, which one, for how long or how often. Seconds count from the start."""
+    """One fault: when, what, which target, and for how long or how often. Times are seconds from the start."""
 
     at: float
     kind: Kind
@@ -63,17 +63,17 @@ class Act:
 
     @property
     def master(self) -> int:
-        """Which of the shop's masters it is about."""
+        """Which of the shop's masters it affects."""
         return self.target % MASTERS
 
     @property
     def worker(self) -> int:
-        """Which of that master's workers, counted round and round."""
+        """Which of that master's workers it affects, modulo their number."""
         return self.target // MASTERS
 
 
 def make_schedule(seed: int, seconds: float, lease: float, only: Collection[str] = ()) -> list[Act]:
-    """Plan a run. *only* leaves the other kinds out, and gives their time to those that stay."""
+    """Plan a run. With *only*, the other kinds are left out, and the rest get their time."""
     chance = random.Random(seed)  # noqa: S311  # a plan that can be repeated, no secret
     wanted = [kind for kind in KINDS if not only or kind in only]
     acts: list[Act] = []
@@ -97,14 +97,14 @@ def make_schedule(seed: int, seconds: float, lease: float, only: Collection[str]
 def _stops(
     chance: random.Random, wanted: Sequence[Kind], begin: float, end: float, lease: float, master: int
 ) -> Iterator[Act]:
-    """Stop one worker of a master after the other, never two of them at once; restart them all at most once."""
+    """Stop the workers of a master one after the other, never two of them at once; restart all of them at most once."""
     stops = [kind for kind in STOPS if kind in wanted]
     at = begin + chance.uniform(0.1, 0.6)
     if "rolling_restart" in wanted and chance.random() < 0.3 and at + 1.5 < end:
         yield Act(round(at, 3), "rolling_restart", master)
         at += chance.uniform(1.5, 2.0)  # its new workers are there by then
     while stops:
-        # Nobody takes over before the lease is at an end; so a stop at the seam lasts long enough for somebody to.
+        # Nobody takes over before the lease has passed, so a stop at the seam lasts long enough for that.
         kind = "stop_at_seam" if "stop_at_seam" in stops and (len(stops) == 1 or chance.random() < 0.75) else stops[0]
         length = lease * (chance.uniform(1.5, 2.0) if kind == "stop_at_seam" else chance.uniform(1.2, 2.0))
         if at + length > end:
@@ -128,12 +128,12 @@ def _light(chance: random.Random, wanted: Sequence[Kind], begin: float, end: flo
 
 
 def save(path: Path, seed: int, acts: Sequence[Act]) -> None:
-    """Write a plan down."""
+    """Write a plan to a file."""
     path.write_text(json.dumps({"seed": seed, "acts": [asdict(act) for act in acts]}, indent=1) + "\n")
 
 
 def load(path: Path) -> tuple[int, list[Act]]:
-    """Read a plan that was written down; gives its seed too. Raises ValueError if it is none."""
+    """Read a plan from a file; gives its seed too. Raises ValueError if it is none."""
     try:
         plan = json.loads(path.read_text())
         acts = [Act(**fields) for fields in plan["acts"]]
@@ -146,7 +146,7 @@ def load(path: Path) -> tuple[int, list[Act]]:
 
 
 def tell(acts: Sequence[Act]) -> str:
-    """Show a plan: one act a line, or, if nobody would read so many, how many there are of each kind."""
+    """Describe a plan: one act in a line or, if there are too many to read, the number of each kind."""
     if len(acts) > MOST_LINES:
         return "\n".join(f"  {times:5} × {kind}" for kind, times in Counter(act.kind for act in acts).most_common())
     lines = []

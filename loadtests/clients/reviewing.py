@@ -1,4 +1,4 @@
-"""The demo shop's customers who write reviews, which the transaction guard protects; and the one without a key."""
+"""Customers who write reviews, which the transaction guard protects, and customers who send no key."""
 
 import os
 import time
@@ -15,7 +15,7 @@ from loadtests.clients.wish import Request
 
 RETENTION = float(os.environ.get("LOADTESTS_RETENTION") or 0)  # seconds that the shop keeps a rating's key; 0: for long
 MARGIN = 1.0  # seconds after the retention until a key is surely free
-MEMORY = 20  # keys that one client comes back with
+MEMORY = 20  # keys that one client uses again
 
 
 class Critic(Customer):
@@ -27,13 +27,13 @@ class Critic(Customer):
     path: ClassVar[str] = "/api/reviews"
 
     def make_request(self, marker: str) -> Request:
-        """Say something of a product."""
+        """Review a product."""
         product, stars = self.chance.choice(PRODUCTS), self.chance.randint(1, 5)
         return Request.of_json(self.path, {"product": product, "stars": stars, "text": marker})
 
 
 class Reviewer(Critic):
-    """Clicks several times, hangs up, leaves, and comes again."""
+    """Clicks several times, hangs up, leaves, and comes back."""
 
     @task
     def write(self) -> None:
@@ -48,17 +48,17 @@ class Reviewer(Critic):
 
 
 class Remembered(NamedTuple):
-    """A key that has done its work, and when it is free again."""
+    """A key that was used, and when it is free again."""
 
     key: str
     free_at: float
 
 
 class LateReturner(Critic):
-    """Comes back with a key whose record has expired, and something else to say: that is a new review, and one only."""
+    """Comes back with a key whose record has expired, and another review: it counts as new, and once."""
 
     path = "/api/ratings"  # whose keys are soon forgotten
-    # A retry that is run after the retention is a second rating; it may have to wait in the server for a while.
+    # A retry that runs after the retention is a second rating, and it may wait in the server for a while.
     key_life = RETENTION / 3 or inf
 
     def __init__(self, environment: Environment) -> None:
@@ -67,7 +67,7 @@ class LateReturner(Critic):
 
     @task
     def come_back_late(self) -> None:
-        """Use a key that is free again, or one that is new if there is none."""
+        """Use a key that is free again, or a new one if there is none."""
         if self._used and self._used[0].free_at < time.monotonic():
             wish = self.wish(key=self._used.popleft().key)
         elif len(self._used) < MEMORY:
@@ -81,7 +81,7 @@ class LateReturner(Critic):
 
 
 class Unprotected(Critic):
-    """Sends no key: what everybody did before there were any. The audit must find it guilty."""
+    """Sends no key, as clients did before keys existed. The audit must find it guilty."""
 
     @task
     def click_without_a_key(self) -> None:

@@ -1,17 +1,17 @@
-"""How the crowd grows and shrinks, as data. Pure; the locustfile makes Locust's class of it."""
+"""How the number of users changes during a run, as data. Pure; the locustfile makes Locust's class of it."""
 
 from typing import NamedTuple
 
 
 class Stage(NamedTuple):
-    """A part of a run: until when, in seconds; how many users there are then; how many of them come a second."""
+    """A part of a run: its end in seconds, the number of users, and how many of them start per second."""
 
     until: float
     users: float
     spawn_rate: float
 
 
-# Written for 100 seconds and 100 users; a run has these in its own measure.
+# For 100 seconds and 100 users; each run scales them.
 SHAPES: dict[str, tuple[Stage, ...]] = {
     "steady": (Stage(100, 100, 100),),
     "ramp": (
@@ -38,7 +38,7 @@ SHAPES: dict[str, tuple[Stage, ...]] = {
 
 
 def shape_named(name: str) -> tuple[Stage, ...]:
-    """Look a shape up; a hyphen or an underscore is as good as a space."""
+    """Look up a shape; hyphens and underscores count as spaces."""
     try:
         return SHAPES[name.lower().replace("-", " ").replace("_", " ")]
     except KeyError:
@@ -46,7 +46,7 @@ def shape_named(name: str) -> tuple[Stage, ...]:
 
 
 def scaled(shape: tuple[Stage, ...], seconds: float, users: int) -> tuple[Stage, ...]:
-    """Fit a shape to a run of so many seconds, with so many users at its peak. Nobody waits long for a stage."""
+    """Scale a shape to a run of this many seconds and users at its peak. No stage takes long to reach."""
     longer, larger = seconds / shape[-1].until, users / max(stage.users for stage in shape)
     faster = larger / min(longer, 1.0)
     return tuple(
@@ -55,5 +55,5 @@ def scaled(shape: tuple[Stage, ...], seconds: float, users: int) -> tuple[Stage,
 
 
 def stage_at(shape: tuple[Stage, ...], seconds: float) -> Stage | None:
-    """Give the stage of a moment; None after the last."""
+    """Give the stage at a moment; None after the last."""
     return next((stage for stage in shape if seconds < stage.until), None)

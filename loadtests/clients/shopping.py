@@ -1,4 +1,4 @@
-"""The demo shop's customers who buy, each with a bad habit. Those who write reviews are next door."""
+"""Customers of the demo shop who buy, each with a bad habit. Customers who write reviews are in reviewing.py."""
 
 import json
 import time
@@ -15,7 +15,7 @@ from loadtests.diary import new_id
 
 ACCOUNTS = ("ada", "grace", "alan")
 PRODUCTS = ("brown-betty", "blue-pot", "garden-cup", "night-cup", "assam", "sencha", "whisk", "bowl")
-HOT = 3.0  # seconds that one key stays hot; then its story in the diary is long enough
+HOT = 3.0  # seconds that one key stays hot; by then, the diary has enough attempts with it
 
 _tokens: dict[str, str] = {}
 
@@ -29,7 +29,7 @@ class Customer(OnceUser):
     accounts = ACCOUNTS
 
     def on_start(self) -> None:
-        """Sign in, however long that takes: the shop may be down just now."""
+        """Sign in, however long that takes: the shop may be down."""
         for account in ACCOUNTS:
             tries = 0
             while account not in _tokens and not self.get_token(account):
@@ -37,22 +37,22 @@ class Customer(OnceUser):
                 tries += 1
 
     def get_token(self, account: str) -> bool:
-        """Get a new token for an account. It goes into all later attempts of everybody; older ones stay valid."""
+        """Get a new token for an account. All later attempts for it use the token; older ones stay valid."""
         host = self.jitter.choice(self.hosts)
         asked = {"account": account}
         with self.client.post(f"{host}/api/tokens", json=asked, name="token", catch_response=True) as answer:
             if answer.status_code != 201:
-                answer.success()  # no failure of what is tested; it is asked for again
+                answer.success()  # this is not what is tested; try again
                 return False
             _tokens[account] = json.loads(answer.content)["token"]
         return True
 
     def headers_of(self, account: str) -> Mapping[str, str]:
-        """Show the token."""
+        """Send the token."""
         return {"Authorization": f"Bearer {_tokens[account]}"}
 
     def make_request(self, marker: str) -> Request:
-        """Buy something with a good card, as a program or as a form would."""
+        """Buy something with a card that works, as a program or as a form would."""
         return self.purchase(marker)
 
     def make_other(self, marker: str) -> Request:
@@ -60,7 +60,7 @@ class Customer(OnceUser):
         return self.purchase(marker, quantity=20)
 
     def purchase(self, marker: str, card: str = "card_ok", quantity: int | None = None) -> Request:
-        """Say what is bought."""
+        """Give what is bought."""
         fields = {
             "product": self.chance.choice(PRODUCTS),
             "quantity": quantity or self.chance.randint(1, 3),
@@ -72,17 +72,17 @@ class Customer(OnceUser):
         return Request.of_json("/api/buy", fields)
 
     def with_card(self, *cards: str) -> Wish:
-        """Want something that is paid with one of these cards."""
+        """Record the wish to buy with one of these cards."""
         card = self.chance.choice(cards)
         return self.wish(lambda marker: self.purchase(marker, card))
 
 
 class ImpatientRetrier(Customer):
-    """Hangs up and tries again, and again."""
+    """Hangs up and retries, again and again."""
 
     @task
     def hang_up_and_retry(self) -> None:
-        """Do it."""
+        """Perform the habit."""
         self.retry_impatiently()
 
 
@@ -91,7 +91,7 @@ class DoubleClicker(Customer):
 
     @task
     def click_twice(self) -> None:
-        """Do it."""
+        """Perform the habit."""
         self.double_click()
 
 
@@ -100,18 +100,18 @@ class Burster(Customer):
 
     @task
     def burst_out(self) -> None:
-        """Do it; a hundred rarely, for they are a hundred connections."""
+        """Perform the habit; a hundred only rarely, because that takes a hundred connections."""
         (times,) = self.chance.choices((3, 10, 100), (12, 6, 1))
         self.click(times)
         gevent.sleep(times / 100)
 
 
 class KeyReuser(Customer):
-    """Sends another body under a key that is in use: when it is finished, or while it still runs."""
+    """Sends another body under a key in use, after the first request has finished or while it runs."""
 
     @task
     def reuse(self) -> None:
-        """Do it; but only once it is proven that the first body has the key."""
+        """Perform the habit; but only once an answer has shown that the first body has the key."""
         wish = self.wish()
         self.burst(wish, self.chance.randint(1, 3))
         if wish.is_taken:
@@ -122,11 +122,11 @@ class KeyReuser(Customer):
 
 
 class KeyBorrower(Customer):
-    """Uses a key that another account has used: a key counts for its own account only, and both get what they want."""
+    """Uses a key that another account has used: keys are separate for each account, so both requests succeed."""
 
     @task
     def borrow(self) -> None:
-        """Do it."""
+        """Perform the habit."""
         mine = self.wish()
         theirs = self.wish(account=next(each for each in ACCOUNTS if each != self.account), key=mine.intent.key)
         both = [mine, theirs]
@@ -138,11 +138,11 @@ class KeyBorrower(Customer):
 
 
 class Uploader(Customer):
-    """Sends a file. A new boundary, as every browser makes one, is the same form; another file is not."""
+    """Sends a file. The same form with another boundary is the same request; another file is not."""
 
     @task
     def upload(self) -> None:
-        """Do it."""
+        """Perform the habit."""
         fields = {"product": self.chance.choice(PRODUCTS), "quantity": "1", "card": "card_ok"}
         picture = self.chance.randbytes(self.chance.randint(100, 1000))
         wish = self.wish(lambda marker: form_with(fields | {"note": marker}, picture))
@@ -154,18 +154,18 @@ class Uploader(Customer):
 
 
 class HotKeyUser(Customer):
-    """Hammers one finished key, together with all others of its kind; now and then there is a new one."""
+    """Repeats one finished key all the time, together with all others of its kind; sometimes it takes a new one."""
 
     hot: ClassVar[Wish | None] = None
     until: ClassVar[float] = 0.0
 
     def wait_time(self) -> float:
-        """Think less than the others."""
+        """Wait less than the others."""
         return self.chance.uniform(0.0, 0.1)
 
     @task
     def hammer(self) -> None:
-        """Do it."""
+        """Perform the habit."""
         if time.monotonic() > HotKeyUser.until:
             HotKeyUser.until = time.monotonic() + HOT
             wish = self.wish()
@@ -176,11 +176,11 @@ class HotKeyUser(Customer):
 
 
 class SlowPayer(Customer):
-    """Pays with a card that takes long, and asks meanwhile."""
+    """Pays with a slow card, and asks meanwhile."""
 
     @task
     def wait_for_it(self) -> None:
-        """Do it; rarely, for a worker is busy with it for seconds."""
+        """Perform the habit; rarely, because it occupies a worker for seconds."""
         wish = self.with_card("card_slow")
         self.hang_up(wish, after=self.chance.uniform(0.2, 1.0))
         self.send(wish)
@@ -190,11 +190,11 @@ class SlowPayer(Customer):
 
 
 class Stumbler(Customer):
-    """Pays with a card that makes the gateway stumble: 503 first, then success."""
+    """Pays with a card that makes the gateway fail first: 503, then success."""
 
     @task
     def stumble(self) -> None:
-        """Do it; rarely with the card that is charged in silence, for a worker waits for it."""
+        """Perform the habit; rarely with the card that is charged without an answer, because a worker waits for it."""
         (card,) = self.chance.choices(("card_error", "card_reset", "card_timeout"), (10, 10, 1))
         wish = self.with_card(card)
         self.send(wish)
@@ -203,11 +203,11 @@ class Stumbler(Customer):
 
 
 class Declined(Customer):
-    """Pays with a card that is refused. That is an answer too, and the same one every time."""
+    """Pays with a card that is declined. That is an answer too, and the same one every time."""
 
     @task
     def be_declined(self) -> None:
-        """Do it."""
+        """Perform the habit."""
         wish = self.with_card("card_declined", "card_insufficient")
         self.burst(wish, self.chance.randint(1, 2))
         self.persist(wish)
@@ -215,11 +215,11 @@ class Declined(Customer):
 
 
 class TokenRefresher(Customer):
-    """Signs in anew between two tries: the key belongs to the account, not to the token."""
+    """Signs in again between two attempts: the key belongs to the account, not to the token."""
 
     @task
     def refresh(self) -> None:
-        """Do it."""
+        """Perform the habit."""
         wish = self.wish()
         self.hang_up(wish, after=self.chance.uniform(0.005, 0.1))
         self.get_token(self.account)
@@ -228,11 +228,11 @@ class TokenRefresher(Customer):
 
 
 class Leaver(Customer):
-    """Is gone right after sending. It comes back later; of five, one never does, and is settled by somebody else."""
+    """Leaves right after sending. It usually comes back later; one in five does not, and the settlement finishes it."""
 
     @task
     def leave(self) -> None:
-        """Do it."""
+        """Perform the habit."""
         if self.chance.random() < 0.2:
             self.hang_up(self.wish())
         else:
@@ -240,7 +240,7 @@ class Leaver(Customer):
 
 
 def form_with(fields: Mapping[str, str], picture: bytes) -> Request:
-    """Make a form with a file, with a boundary of its own."""
+    """Make a form with a file and a boundary of its own."""
     boundary = f"----{new_id()}"
     heads = [f'name="{name}"\r\n\r\n{value}' for name, value in fields.items()]
     heads.append('name="picture"; filename="teapot.png"\r\nContent-Type: image/png\r\n\r\n')

@@ -1,6 +1,6 @@
-"""The trial at the end of a plain Locust run: open intents are brought to an answer, then the diary is judged.
+"""The trial at the end of a plain Locust run: open intents are resolved, then the diary is judged.
 
-A locustfile asks for it with one line, ``judge_at_end()``. Whoever drives Locust and judges by himself says so with
+A locustfile asks for it with one line, ``judge_at_end()``. A program that drives Locust and judges the run itself sets
 LOADTESTS_DRIVEN=1, and nothing happens here.
 """
 
@@ -26,13 +26,13 @@ from loadtests.clients.wish import Request, Wish
 from loadtests.diary import History, Intent, read
 
 SETTLE = 30.0  # seconds that open intents may take
-AT_ONCE = 8  # of them; the server has had its flood
+AT_ONCE = 8  # at once, because the server has just been flooded
 
 
 def judge_at_end(read_books: Callable[[], Books | None] = lambda: None) -> None:
-    """Judge every run of this Locust when it stops, print the verdict, and end with code 1 if it is guilty.
+    """Judge every run of this Locust when it stops, print the verdict, and exit with code 1 if it is guilty.
 
-    With *books* everything is compared with them; without, with what the users' ``count_effects`` say.
+    With *books*, everything is compared with them; without, with the results of ``count_effects`` of the users.
     """
 
     def judge(environment: Environment, **_: Any) -> None:
@@ -56,13 +56,13 @@ def judge_at_end(read_books: Callable[[], Books | None] = lambda: None) -> None:
 
 
 def _stop(environment: Environment, **_: Any) -> None:
-    """Stop a run that is interrupted before Locust makes up its exit code."""
+    """Stop an interrupted run before Locust decides on its exit code."""
     if environment.runner is not None and environment.runner.state in (STATE_RUNNING, STATE_SPAWNING):
         environment.runner.stop()
 
 
 def _send_home(master: MasterRunner) -> None:
-    """Wait until the clients of all processes have gone. A master that quits says so to them only after the stop."""
+    """Wait until the clients of all processes have stopped. A master that quits tells them after the event."""
     for worker in master.clients.all:
         master.server.send_to_client(Message("stop", None, worker.id))  # type: ignore[no-untyped-call]  # Locust's
     deadline = time.monotonic() + SETTLE
@@ -71,7 +71,7 @@ def _send_home(master: MasterRunner) -> None:
 
 
 def _settle(environment: Environment, users: Mapping[str, type[OnceUser]]) -> None:
-    """Bring open intents to an answer, each by a client of its own sort. Without a key that would be to do it again."""
+    """Resolve open intents, each by a client of its own class. One without a key is skipped: it would be done again."""
     waiting = [intent for intent in read(FOLDER).open_intents() if intent.key and intent.user in users]
     clients = {name: users[name](environment) for name in {intent.user for intent in waiting}}
     deadline = time.monotonic() + SETTLE
@@ -94,7 +94,7 @@ def _settle(environment: Environment, users: Mapping[str, type[OnceUser]]) -> No
 def _parts(
     history: History, books: Books | None, users: Mapping[str, type[OnceUser]]
 ) -> Iterable[tuple[History, Books | Effects | None, str]]:
-    """Part what can be counted from what can not: of the one effects and answers are judged, of the other answers."""
+    """Separate the intents whose effects can be counted from the others, of which only the answers are judged."""
     if books is not None:
         return [(history, books, "Answers, orders and charges")]
     counted: dict[str, int] = {}

@@ -1,7 +1,7 @@
-"""How a client sends: one request, one answer, nothing behind its back.
+"""How a client sends: one request and one answer, without hidden retries.
 
-An ordinary HTTP client may send again by itself, follow and decode. Here every attempt is one the diary knows of, and a
-client can leave at any byte.
+An ordinary HTTP client may retry, follow redirects and decode. Here every attempt is in the diary, and a client can
+leave at any byte.
 """
 
 import select
@@ -20,11 +20,11 @@ BLOCK = 64 * 1024  # bytes read at a time
 
 
 class NoAnswer(Exception):
-    """Nothing came back that could be read; the message says why. Whether it was run is not known."""
+    """No readable answer came back; the message says why. The request may have been run."""
 
 
 class Wire:
-    """The connections of one client to one host. They are kept open where the server keeps them open."""
+    """The connections of one client to one host. They are kept open if the server keeps them open."""
 
     def __init__(self, url: str, context: Callable[[], ssl.SSLContext]) -> None:
         parts = urlsplit(url)
@@ -38,7 +38,7 @@ class Wire:
         self._idle: list[socket.socket] = []
 
     def post(self, path: str, headers: Mapping[str, str], body: bytes, patience: float) -> Answer:
-        """Send, and wait so many seconds for the answer; then hang up. Raises NoAnswer."""
+        """Send, and wait this many seconds for the answer; then hang up. Raises NoAnswer."""
         connection = None
         try:
             with gevent.Timeout(patience):
@@ -62,7 +62,7 @@ class Wire:
         return Answer(response.status_code, {name.lower(): value for name, value in response.items()}, content)
 
     def leave(self, path: str, headers: Mapping[str, str], body: bytes, share: float = 1.0) -> None:
-        """Send this share of the body and close the connection without reading. Raises NoAnswer in every case."""
+        """Send this share of the body and close the connection without reading. Always raises NoAnswer."""
         connection = None
         message = self._message(path, headers, body)
         try:
@@ -76,14 +76,14 @@ class Wire:
         raise NoAnswer("hung up")
 
     def close(self) -> None:
-        """Close what is open."""
+        """Close the connections."""
         while self._idle:
             self._idle.pop().close()
 
     def _connection(self) -> socket.socket:
         while self._idle:
             connection = self._idle.pop()
-            if not select.select([connection], [], [], 0)[0]:  # else the server has said farewell
+            if not select.select([connection], [], [], 0)[0]:  # or else the server has closed it
                 return connection
             connection.close()
         plain = gevent.socket.create_connection(self._address)

@@ -1,6 +1,6 @@
-"""One click, remembered by its client: what it asks, what it was told, and what must not be told any more.
+"""One intent as its client remembers it: what it asked for, what it was told, and what it must not be told any more.
 
-Pure: no socket, no clock, no chance, and no Locust, whose import changes the whole process.
+Pure: no socket, clock or chance, and no Locust, whose import changes the whole process.
 """
 
 import json
@@ -10,14 +10,14 @@ from typing import Any, Self
 
 from loadtests.diary import Asks, Heard, Intent
 
-ORDINARY = frozenset({402, 409, 410})  # answers from 400 up that are part of the deal
+ORDINARY = frozenset({402, 409, 410})  # answers from 400 up that are expected
 BACKOFF = 0.05  # seconds before the second try; twice as long before each further one
 LONGEST = 2.0  # seconds between two tries, unless the server asks for more
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is posted. The intent's marker must be somewhere in it, so that effects can be counted by it."""
+    """The request to post. The intent's marker must be in it, so that effects can be counted by it."""
 
     path: str
     body: bytes
@@ -25,13 +25,13 @@ class Request:
 
     @classmethod
     def of_json(cls, path: str, content: Mapping[str, Any]) -> Self:
-        """Make one whose body is JSON."""
+        """Make a request with a JSON body."""
         return cls(path, json.dumps(content).encode())
 
 
 @dataclass(slots=True)
 class Wish:
-    """An intent under way."""
+    """An intent in progress."""
 
     intent: Intent
     request: Request
@@ -48,11 +48,11 @@ class Wish:
 
     @property
     def is_open(self) -> bool:
-        """Whether its client still has to come again."""
+        """Whether its client still has to ask again."""
         return self.answer is None
 
     def hear(self, heard: Heard, asks: Asks) -> str:
-        """Take in what an attempt was told. Gives the promise that is broken by it, or nothing."""
+        """Take in the outcome of an attempt. Gives the promise that it breaks, or an empty string."""
         complaint = self._complaint(heard, asks)
         if asks == "same" and heard.outcome in ("definitive", "conflict"):
             self.is_taken = True
@@ -62,9 +62,9 @@ class Wish:
         return complaint
 
     def _complaint(self, heard: Heard, asks: Asks) -> str:
-        """Say what an answer breaks. The auditor knows more; this is what a client can see by itself."""
+        """Say which promise an answer breaks. The auditor knows more; this is what a client can see."""
         if heard.is_replay and heard.outcome == "transient":
-            return f"a passing trouble ({heard.status}) was kept and replayed"
+            return f"a temporary failure ({heard.status}) was kept and replayed"
         if asks == "other body":
             return "another body was answered under a key in use" if heard.outcome == "definitive" else ""
         if heard.outcome == "reused":
@@ -99,10 +99,10 @@ def name_of(heard: Heard) -> str:
 
 
 def pause_before(tries: int, share: float) -> float:
-    """Say how long to wait before the next try, in seconds; *share*, from 0 to 1, keeps clients out of step."""
+    """Give the pause before the next attempt in seconds; *share*, from 0 to 1, keeps clients out of step."""
     return min(BACKOFF * 2.0 ** min(tries, 10), LONGEST) * (0.5 + share / 2)
 
 
 def seconds_to_wait(retry_after: str, most: float) -> float:
-    """Read a Retry-After header. A date, or nothing, says nothing here."""
+    """Read a Retry-After header. A date counts as absent."""
     return min(float(retry_after), most) if retry_after.isdecimal() else 0.0

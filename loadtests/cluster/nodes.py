@@ -1,4 +1,4 @@
-"""The nodes of a cluster as values: where each is, what its Patroni is told, and how the cluster sees it."""
+"""The nodes of a cluster as values: ports, Patroni's configuration, and the cluster's view of each."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,10 +6,10 @@ from typing import Any
 
 from tests.fixtures.postgres import SETTINGS
 
-TTL = 20  # seconds without a word until a leader counts as lost; Patroni takes no less
-LOOP = 2  # seconds between two looks of a node
+TTL = 20  # seconds without a heartbeat until a leader counts as lost; Patroni's minimum
+LOOP = 2  # seconds between two checks by a node
 RETRY = 5  # seconds that a node tries to reach etcd; LOOP + 2 × RETRY must not be more than TTL
-LAG = 256 * 1024 * 1024  # bytes that a standby may lack and still lead; more than a run writes. Synchronous: none
+LAG = 256 * 1024 * 1024  # bytes that a standby may lag and still be promoted; more than a run writes. Synchronous: none
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Member:
 
     @property
     def is_well(self) -> bool:
-        """Whether it does what its role asks of it."""
+        """Whether it is in the state that its role requires."""
         return self.state == ("running" if self.role == "leader" else "streaming")
 
 
@@ -38,16 +38,16 @@ class Node:
 
     @property
     def data(self) -> Path:
-        """Where its PostgreSQL keeps everything."""
+        """The data folder of its PostgreSQL."""
         return self.folder / "data"
 
 
 def configuration(node: Node, *, etcd: int, bindir: Path, is_synchronous: bool = True) -> dict[str, Any]:
-    """Write what Patroni is told about one node.
+    """Write Patroni's configuration of one node.
 
-    With synchronous_mode a COMMIT is answered once a standby has it on disk too, and no other standby may lead next:
-    what was acknowledged cannot be lost with one server. Strict, because without it a leader that has lost its
-    standbys goes on alone, and what it acknowledges then is on one disk only.
+    With synchronous_mode, a COMMIT is answered once a standby has it on disk too, and only that standby may lead next:
+    losing one server cannot lose what was acknowledged. Strict, because otherwise a leader that has lost its standbys
+    continues alone, and what it acknowledges then is on one disk only.
     """
     login = {"username": "postgres", "password": "not a secret: everybody on 127.0.0.1 is trusted"}
     return {

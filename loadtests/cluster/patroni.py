@@ -1,6 +1,6 @@
 """PostgreSQL that survives the loss of a server: three nodes under Patroni, one of them synchronous, and an etcd.
 
-All of it comes from pip, runs on 127.0.0.1 in a folder of its own as a user who is not root, and ends with us.
+Everything comes from pip, runs on 127.0.0.1 in a folder of its own as an unprivileged user, and ends with us.
 """
 
 import contextlib
@@ -50,34 +50,34 @@ class Cluster:
         self._lock: IO[str] | None = None
 
     def url(self, database: str = "postgres", driver: str = "postgresql") -> str:
-        """Give the URL an app is configured with: all the nodes, and the wish for the one that takes writes."""
+        """Give the URL for an app: all nodes, and the requirement that the one in use accepts writes."""
         hosts = ",".join("127.0.0.1" for _ in self.nodes)
         ports = ",".join(str(node.port) for node in self.nodes.values())
         wish = "target_session_attrs=read-write&connect_timeout=3"
         return f"{driver}://postgres@/{database}?host={hosts}&port={ports}&{wish}"
 
     def members(self) -> list[Member]:
-        """Ask the nodes, one after the other, who is there; empty if none of them answers."""
+        """Ask the nodes, one after the other, for the list of members; empty if none answers."""
         for name, node in self.nodes.items():
             if name in self._running and (told := _ask(node.api, "/cluster")):
                 return [Member(each["name"], each["role"], each["state"], each.get("lag")) for each in told["members"]]
         return []
 
     def leader(self) -> str | None:
-        """Name the node that takes writes, by its own account."""
+        """Give the node that says it accepts writes."""
         for name, node in self.nodes.items():
             if name in self._running and (_ask(node.api, "/primary") or {}).get("role") == "primary":
                 return name
         return None
 
     def is_whole(self) -> bool:
-        """Say whether there is a leader, a synchronous standby unless there are none, and everybody is in place."""
+        """Say whether there is a leader, a synchronous standby if there should be one, and every node in place."""
         roles = [member.role for member in self.members() if member.is_well]
         wanted = {"leader", "sync_standby"} if self.is_synchronous else {"leader"}
         return len(roles) == len(self.nodes) and wanted <= set(roles)
 
     def wait_until_whole(self, within: float = READY_WITHIN) -> str:
-        """Wait for everybody to be in place. Gives the leader's name."""
+        """Wait until every node is in place. Gives the leader's name."""
 
         def look() -> bool:
             self._check_alive()
@@ -87,26 +87,26 @@ class Cluster:
         return next(member.name for member in self.members() if member.role == "leader")
 
     def isolate(self, name: str) -> None:
-        """Let a leader send nothing to its standbys any more; it goes on otherwise. Only death ends this."""
+        """Keep a leader from sending anything to its standbys; all else still works. Only killing it ends this."""
         for process in psutil.Process(self._running[name].pid).children(recursive=True):
             with contextlib.suppress(psutil.NoSuchProcess):
                 if "walsender" in " ".join(process.cmdline()):
                     freeze(process.pid)
 
     def kill(self, name: str) -> None:
-        """End a node with SIGKILL, its Patroni and its PostgreSQL with all their children, as when a machine dies."""
+        """End a node with SIGKILL, Patroni and PostgreSQL with all their children, as if the machine had died."""
         warden = self._running.pop(name)
         warden.terminate()
         warden.wait(20)
 
     def revive(self, name: str) -> None:
-        """Let a killed node come back: it finds another leader, and follows."""
+        """Start a killed node again: it finds the new leader, and follows it."""
         assert name not in self._running, f"{name} is running"
         node = self.nodes[name]
         self._start(name, ["-m", "patroni", str(node.folder / "patroni.json")], node.folder)
 
     def start(self) -> Self:
-        """Return when the cluster is whole."""
+        """Start the nodes; return when the cluster is whole."""
         sweep()
         self.logs.mkdir(parents=True, exist_ok=True)
         self._python, self._environment = find_python()
@@ -128,7 +128,7 @@ class Cluster:
         return self
 
     def stop(self) -> None:
-        """Kill whatever runs, and remove the folder. The logs stay."""
+        """Kill everything that runs, and remove the folder. The logs stay."""
         for warden in self._running.values():
             warden.terminate()
         for name in list(self._running):
@@ -163,7 +163,7 @@ class Cluster:
             "listen-peer-urls": other,
             "initial-advertise-peer-urls": other,
             "initial-cluster": f"etcd={other}",
-            "unsafe-no-fsync": "true",  # it is not what we kill, and has no disk of its own here
+            "unsafe-no-fsync": "true",  # we do not kill it, and it shares the disk
             "log-level": "warn",
         }
         words = [f"--{name}={value}" for name, value in options.items()]
@@ -176,7 +176,7 @@ class Cluster:
         eventually(is_up, 30, what="an etcd in good health")
 
     def _start(self, name: str, arguments: Sequence[str], folder: Path) -> None:
-        """Start a program with a warden over it; the warden is us, the program whoever may not harm."""
+        """Start a program under a warden. The warden runs as us, the program as the unprivileged user."""
         told = [f"--{word}={self._identity[word]}" for word in ("user", "group") if word in self._identity]
         told += [f"--set={name}={value}" for name, value in self._environment.items()]
         told += [f"--folder={folder}", f"--postgres={folder / 'data'}"]
@@ -188,14 +188,14 @@ class Cluster:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # Ctrl-C is for us, and we end everything in order
+                start_new_session=True,  # Ctrl-C reaches us, and we end everything in order
                 preexec_fn=functools.partial(die_with_parent, signal.SIGTERM, os.getpid()),
             )
 
     def _check_alive(self) -> None:
         for name, process in self._running.items():
             if process.poll() is not None:
-                raise CannotRun(f"{name} ended by itself. The end of its log:\n{self._end_of_log(name)}")
+                raise CannotRun(f"{name} ended unexpectedly. The end of its log:\n{self._end_of_log(name)}")
 
     def _end_of_log(self, name: str) -> str:
         lines = (self.logs / f"{name}.log").read_text(errors="replace").splitlines()
@@ -208,7 +208,7 @@ class Cluster:
 
 
 def _ask(port: int, path: str) -> dict[str, Any] | None:
-    """Get what a service of ours says in JSON, whatever the status; nothing if there is no answer."""
+    """Get the JSON answer of one of our services, whatever its status; None if there is no answer."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2)
     with contextlib.suppress(OSError, http.client.HTTPException, ValueError):
         connection.request("GET", path)
@@ -221,7 +221,7 @@ def _ask(port: int, path: str) -> dict[str, Any] | None:
 
 @contextlib.contextmanager
 def cluster(logs: Path, *, is_synchronous: bool = True) -> Iterator[Cluster]:
-    """Run a cluster for as long as the block takes. Raises CannotRun, with a sentence to show, where it cannot be."""
+    """Run a cluster for the duration of the block. Raises CannotRun, with a sentence to show, if it cannot run here."""
     check()
     with Cluster(logs, is_synchronous=is_synchronous) as running:
         yield running

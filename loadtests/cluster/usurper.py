@@ -1,4 +1,4 @@
-"""The usurper: kills whoever leads a cluster, under load, and says what that came to. Its plan comes from the seed."""
+"""The usurper: kills the leader of a cluster under load, and reports what happened. Its plan comes from the seed."""
 
 import time
 from collections.abc import Sequence
@@ -15,13 +15,13 @@ from loadtests.staging.progress import Progress
 CALM = (5.0, 10.0)  # seconds of load before a kill; chance decides
 ISOLATED = (0.3, 1.0)  # seconds that an isolated leader goes on
 LED_WITHIN = 3 * TTL  # seconds until somebody must lead again
-LOOK_EVERY = 0.2  # seconds between two questions to the cluster, which has other things to do
-LAST_SECOND = 1.0  # before a kill: what was acknowledged then is most at stake
+LOOK_EVERY = 0.2  # seconds between two questions to the busy cluster
+LAST_SECOND = 1.0  # before a kill: commits acknowledged then are most at risk
 
 
 @dataclass(frozen=True, slots=True)
 class Blow:
-    """One loss of the leader, planned: when, and for how long it has been cut off from its standbys by then."""
+    """One planned kill of the leader: when, and for how long it has been cut off from its standbys by then."""
 
     at: float
     isolated: float
@@ -29,7 +29,7 @@ class Blow:
 
 @dataclass(slots=True)
 class Loss:
-    """One loss of the leader, as it was."""
+    """One loss of the leader, as it happened."""
 
     at: float
     was: str
@@ -40,7 +40,7 @@ class Loss:
 
 
 def plan_blows(seed: int, seconds: float, kills: int, *, always_isolated: bool = False) -> list[Blow]:
-    """Say when the leader is killed: a pure function of the seed. About every second one dies in isolation."""
+    """Plan when the leader is killed: a pure function of the seed. About every second leader is isolated first."""
     chance = Random(seed)  # noqa: S311  # choices to be repeated, no secrets
     blows = []
     for number in range(kills):
@@ -51,7 +51,7 @@ def plan_blows(seed: int, seconds: float, kills: int, *, always_isolated: bool =
 
 
 def acknowledged(history: History, since: float = 0.0, until: float = float("inf")) -> list[float]:
-    """Give the times at which clients heard that something new was done."""
+    """Give the times at which clients were told of new success."""
     return sorted(
         heard.at
         for listed in history.heard.values()
@@ -61,19 +61,19 @@ def acknowledged(history: History, since: float = 0.0, until: float = float("inf
 
 
 def count_acknowledged(history: History) -> int:
-    """Count the intents whose client was told yes at least once, the first time or again."""
+    """Count the intents whose client was told yes at least once."""
     return sum(any(heard.status == 201 for heard in listed) for listed in history.heard.values())
 
 
 def gap(history: History, loss: Loss) -> float | None:
-    """Give the longest time without anything new done, in seconds; None if nothing was done under the new leader."""
+    """Give the longest time without new success, in seconds; None if nothing succeeded under the new leader."""
     then = acknowledged(history, loss.led_at)
     times = [loss.at, *acknowledged(history, loss.at, loss.led_at), *then[:1]]
     return max(later - earlier for earlier, later in pairwise(times)) if then else None
 
 
 def describe_losses(history: History, losses: Sequence[Loss]) -> list[str]:
-    """Say who led before and after, and for how long nothing could be ordered."""
+    """Say who led before and after, and for how long no order succeeded."""
     told = []
     ends = [*(loss.at for loss in losses[1:]), float("inf")]
     for loss, end in zip(losses, ends, strict=True):
@@ -106,7 +106,7 @@ class Usurper:
 
     @property
     def is_done(self) -> bool:
-        """Whether every leader has been killed and somebody leads."""
+        """Whether every planned kill has happened and there is a leader."""
         return not self._due and not self._dying and all(loss.now for loss in self.losses)
 
     def step(self) -> None:
@@ -124,7 +124,7 @@ class Usurper:
             self._strike(self._due[0])
 
     def heal(self) -> bool:
-        """Wait until all nodes are in their places again; say whether they are. Nobody is killed any more."""
+        """Wait until all nodes are in place again; say whether they are. No more leaders are killed."""
         self._due.clear()
         deadline = time.monotonic() + LED_WITHIN
         while not self.is_done and time.monotonic() < deadline:
@@ -137,7 +137,7 @@ class Usurper:
         return self.is_done
 
     def _strike(self, blow: Blow) -> None:
-        """Begin the end of whoever leads, once the one killed before is back."""
+        """Begin the next kill, once the last killed node is back."""
         leader = self._cluster.leader() if self._cluster.is_whole() else None
         if leader is not None:
             self._due.pop(0)

@@ -1,7 +1,7 @@
-"""``python -m loadtests.cluster.warden COMMAND``: runs a command, and on SIGTERM kills it with all that came of it.
+"""``python -m loadtests.cluster.warden COMMAND``: runs a command, and on SIGTERM kills it and all its descendants.
 
-Patroni lets its PostgreSQL go, as pg_ctl does, so nobody would end that one if we were killed. A warden takes in what
-is let go, and is told by the kernel when we end.
+Patroni detaches its PostgreSQL, as pg_ctl does, so nobody would end that one if we were killed. A warden adopts
+detached processes, and the kernel tells it when we end.
 """
 
 import argparse
@@ -22,13 +22,13 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Return when nothing is left of the command."""
+    """Run the command; return when none of its processes is left."""
     parser = argparse.ArgumentParser(prog="python -m loadtests.cluster.warden", description=__doc__)
     parser.add_argument("--user", type=int, help="run the command as this user, by number")
     parser.add_argument("--group", type=int)
     parser.add_argument("--folder", help="run the command here")
-    parser.add_argument("--postgres", type=Path, help="the data folder of a PostgreSQL that it may leave killed")
-    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="for its environment")
+    parser.add_argument("--postgres", type=Path, help="the data folder of a PostgreSQL that may be killed")
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="set in its environment")
     parser.add_argument("command", nargs=argparse.REMAINDER)
     options = parser.parse_args(argv)
     if sys.platform == "linux":
@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     subprocess.Popen(  # noqa: S603  # what our own caller says
         options.command, env=environment, cwd=options.folder, stdin=subprocess.DEVNULL, **identity
     )
-    if ends.is_set():  # it was said before there was anybody to kill
+    if ends.is_set():  # SIGTERM came before there was a child
         kill_family(os.getpid())
     with contextlib.suppress(ChildProcessError):  # there is no child any more
         while True:
@@ -58,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def kill_family(pid: int) -> None:
-    """Kill all that descends from a process. They stand still first, or a parent would go on having children."""
+    """Kill all descendants of a process. They are stopped first, so that none starts further ones."""
     family: dict[int, psutil.Process] = {}
     while found := [each for each in psutil.Process(pid).children(recursive=True) if each.pid not in family]:
         for process in found:
@@ -71,7 +71,7 @@ def kill_family(pid: int) -> None:
 
 
 def remove_segment(pid_file: Path) -> None:
-    """Remove the one thing that a killed PostgreSQL leaves outside of its folder."""
+    """Remove the shared memory segment, which a killed PostgreSQL leaves outside of its folder."""
     with contextlib.suppress(OSError, IndexError, ValueError):
         _, segment = pid_file.read_text().splitlines()[6].split()
         ctypes.CDLL(None).shmctl(int(segment), 0, None)

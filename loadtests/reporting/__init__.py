@@ -1,1 +1,1 @@
-"""The report: one HTML file for readers who were not there."""
+"""The report: one HTML file for readers who did not see the run."""

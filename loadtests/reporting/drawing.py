@@ -1,6 +1,6 @@
-"""What every drawing of the report is made of: elements, figures written for people, and scales.
+"""The building blocks of the report's drawings: elements, readable numbers, and scales.
 
-Colours are left to the page's stylesheet. A drawing can be made for any width: the page holds a wide and a narrow one.
+Colours come from the page's stylesheet. A drawing can have any width: the page has a wide one and a narrow one.
 """
 
 from collections.abc import Iterable
@@ -14,28 +14,28 @@ LINE = 18.0  # a line of text
 
 
 def tag(name: str, *inside: str | Markup, **attributes: object) -> Markup:
-    """Write an element. What is not markup is escaped; `class_` is class, and a_b is a-b."""
+    """Write an element. Text is escaped; `class_` becomes class, and a_b becomes a-b."""
     given = ((key.rstrip("_").replace("_", "-"), value) for key, value in attributes.items())
     told = Markup("").join(Markup(' {}="{}"').format(key, short(value)) for key, value in given)
     return Markup("<{0}{1}>{2}</{0}>").format(name, told, Markup("").join(escape(each) for each in inside))
 
 
 def number(value: float) -> str:
-    """Write a figure: 12,345 or 2.75 or 0.031."""
+    """Format a number: 12,345 or 2.75 or 0.031."""
     if value == int(value):
         return f"{int(value):,}"
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:,.3g}"
 
 
 def duration(seconds: float) -> str:
-    """Write a short time with the unit that suits it."""
+    """Format a short time in a suitable unit."""
     if seconds < 1:
         return f"{seconds * 1000:.3g} ms" if seconds * 1000 < 100 else f"{seconds * 1000:.0f} ms"
     return f"{seconds:.3g} s" if seconds < 100 else f"{seconds:,.0f} s"
 
 
 def clock(seconds: float) -> str:
-    """Write a time since the start: 45 s, or 12:30."""
+    """Format a time since the start: 45 s, or 12:30."""
     whole = round(seconds)
     if whole < 60:
         return f"{number(round(seconds, 1))} s"
@@ -45,7 +45,7 @@ def clock(seconds: float) -> str:
 
 
 def lasting(seconds: float) -> str:
-    """Write how long a run was: 45 s, 1 min 30 s, 2 h 5 min."""
+    """Format the length of a run: 45 s, 1 min 30 s, 2 h 5 min."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
@@ -60,12 +60,12 @@ def cut(text: str, length: int) -> str:
 
 
 def short(value: object) -> object:
-    """Write a coordinate to a tenth of a pixel, which is all that is seen."""
+    """Format a coordinate to a tenth of a pixel, which is all that can be seen."""
     return f"{value:.1f}".removesuffix(".0") if isinstance(value, float) else value
 
 
 def svg(width: float, height: float, name: str, title: str, says: str, parts: Iterable[Markup]) -> Markup:
-    """Put parts into a drawing that says what it shows, to those too who do not see it."""
+    """Put parts into a drawing with a text alternative."""
     names = f"{name}-title {name}-desc"
     head = (tag("title", title, id=f"{name}-title"), tag("desc", says, id=f"{name}-desc"))
     box = f"0 0 {width:.0f} {height:.0f}"
@@ -84,13 +84,13 @@ def steps(most: float, wanted: int) -> list[float]:
 
 
 def time_step(span: float, wanted: int) -> float:
-    """Give a distance between marks on a time line that people count in."""
+    """Give a customary distance between the marks of a time line."""
     choices = (0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600)
     return next((each for each in choices if span / each <= wanted), max(3600.0, span / wanted))
 
 
 def count_into(times: Iterable[float], start: float, end: float, bins: int) -> list[int]:
-    """Count what happened into equal bins. What is outside goes to the nearest."""
+    """Count times into equal bins. A time outside goes to the nearest bin."""
     counts = [0] * bins
     width = (end - start) / bins
     for at in times:

@@ -8,14 +8,14 @@ from markupsafe import Markup
 
 from loadtests.reporting.drawing import LINE, count_into, duration, number, short, svg, tag
 
-SHORTEST = 0.0001  # seconds; a logarithm needs something to start from
+SHORTEST = 0.0001  # seconds; a logarithm cannot start at zero
 PER_DECADE = 10
 HEAPS = ((1, 1), (2, 2), (3, 3), (4, 4), (5, 9), (10, 29), (30, 99))  # and more
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """How long answers of one sort took, in seconds, with the auditor's own percentiles."""
+    """How long answers of one kind took, in seconds, with the auditor's percentiles."""
 
     name: str
     shape: str
@@ -26,7 +26,7 @@ class Spread:
 
 
 def latencies(spreads: Sequence[Spread], *, width: float, name: str) -> Markup:
-    """Draw how long each sort of answer took, on one logarithmic axis, with the median and the slowest hundredth."""
+    """Draw how long each kind of answer took, on one logarithmic axis, with the median and the 99th percentile."""
     seconds = [value for each in spreads for value in (*each.seconds, each.p50, each.p99) if value > 0]
     low = floor(log10(max(min(seconds, default=0.001), SHORTEST)))
     high = max(ceil(log10(max(max(seconds, default=1.0), SHORTEST)) + 1e-9), low + 1)
@@ -62,7 +62,7 @@ def _spread(
     top: float,
     tall: float,
 ) -> list[Markup]:
-    """Draw one sort of answer: a heap, as high as it is frequent, and its two marks."""
+    """Draw one kind of answer: its frequencies, and its two marks."""
     left, right = sides
     foot = top + tall + LINE
     parts = [
@@ -94,7 +94,7 @@ def _spread(
 
 
 def heaps(attempts: Iterable[int]) -> list[tuple[str, int]]:
-    """Count intents by how often they were sent. From five on, several numbers share a heap; empty last ones go."""
+    """Count intents by how often they were sent. From five on, bins are wider; empty bins at the end are dropped."""
     names = [str(low) if low == high else f"{low}–{high}" for low, high in HEAPS] + [f"{HEAPS[-1][1] + 1}+"]
     counts = [0] * len(names)
     for many in attempts:

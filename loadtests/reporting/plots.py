@@ -1,6 +1,6 @@
-"""The time line of the report: what was sent, what happened, and what was broken meanwhile.
+"""The time line of the report: what was sent, what happened, and which faults there were meanwhile.
 
-Everything is counted into bins first, so a hundred thousand attempts are drawn like a hundred: in linear time, and in a
+Everything is counted into bins first, so a hundred thousand attempts are drawn like a hundred: in linear time, and at a
 size that does not grow with the run.
 """
 
@@ -14,9 +14,9 @@ from markupsafe import Markup
 from loadtests.diary import Fault
 from loadtests.reporting.drawing import LINE, clock, count_into, cut, number, short, steps, svg, tag, time_step
 
-LEFT, RIGHT = 52.0, 8.0  # room for the numbers on the left, air on the right
-MARGIN = 216.0  # room for the names of the lanes, where there is room
-BROAD = 600.0  # a drawing that has it
+LEFT, RIGHT = 52.0, 8.0  # room for the numbers on the left, a margin on the right
+MARGIN = 216.0  # room for the names of the lanes, in a wide drawing
+BROAD = 600.0  # the least width of a drawing with that room
 LANE, GAP = 12.0, 8.0  # height of a lane, and what is between two
 LANES = 24  # kinds of faults with a lane of their own
 _Drawn = tuple[list[float], list[Markup]]  # the marks of an axis, and what is drawn along it
@@ -24,7 +24,7 @@ _Drawn = tuple[list[float], list[Markup]]  # the marks of an axis, and what is d
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Things that happened, each at its time: `shape` is the class that the stylesheet knows."""
+    """Things that happened, each at its time: `shape` is a class of the stylesheet."""
 
     name: str
     shape: str
@@ -34,7 +34,7 @@ class Series:
 def over_time(
     series: Sequence[Series], faults: Sequence[Fault], span: tuple[float, float], *, width: float, name: str
 ) -> Markup:
-    """Draw what happened: all in all, per second, and below, on the same time line, what was broken meanwhile."""
+    """Draw what happened, in total and per second, and below it the faults, on the same time line."""
     start, end = span
     tall = 230.0 if width > BROAD else 160.0
     parts: list[Markup] = []
@@ -64,7 +64,7 @@ class _Across:
     right: float
 
     def x(self, at: float) -> float:
-        """Say where a time is."""
+        """Give the coordinate of a time."""
         return self.left + (self.right - self.left) * (min(max(at, self.start), self.end) - self.start) / self.span
 
     @property
@@ -115,7 +115,7 @@ def _rates(series: Sequence[Series], across: _Across, top: float, tall: float) -
 
 
 def _line(shape: str, points: Sequence[tuple[float, float]], foot: float) -> list[Markup]:
-    """Draw a line, and its area down to the foot."""
+    """Draw a line, and the area below it."""
     bends = [
         here
         for before, here, after in zip((None, *points[:-1]), points, (*points[1:], None), strict=True)
@@ -138,7 +138,7 @@ def _time_marks(across: _Across, foot: float) -> list[Markup]:
 
 
 def _lanes(faults: Sequence[Fault], across: _Across, top: float, *, is_broad: bool) -> tuple[list[Markup], float]:
-    """Draw a lane for each kind of fault: the darker, the more of them at once."""
+    """Draw a lane for each kind of fault: the darker, the more at once."""
     by_kind: dict[str, list[Fault]] = {}
     for fault in faults:
         by_kind.setdefault(fault.kind.replace("_", " "), []).append(fault)

@@ -1,6 +1,6 @@
-"""The report: one HTML file that holds all of itself, for readers who were not there.
+"""The report: one self-contained HTML file for readers who did not see the run.
 
-What it says is the auditor's; what it draws is counted from the diaries and the books. Nothing in it is fetched.
+Its statements are the auditor's; its drawings are counted from the diaries and the books. It loads nothing.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ def write(
 
 
 def render(history: History, verdict: Verdict, books: Books | Effects | None, facts: Mapping[str, str]) -> str:
-    """Make the page. Whatever a diary holds is escaped on its way in."""
+    """Render the page. Everything from a diary is escaped."""
     environment = Environment(
         loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
@@ -69,12 +69,12 @@ def render(history: History, verdict: Verdict, books: Books | Effects | None, fa
 
 
 def sentence(words: str) -> str:
-    """Make a sentence of words that begin small and end without a stop."""
+    """Capitalise the words and add a full stop."""
     return f"{words[:1].upper()}{words[1:]}."
 
 
 def sentence_of(verdict: Verdict) -> str:
-    """Say in a sentence what was judged, and with which result."""
+    """Sum up in a sentence what was judged, and the result."""
     told = verdict.figures
     judged = f"{number(told.intents)} intents, sent {number(told.attempts)} times"
     judged += f" through {number(told.faults)} faults" if told.faults else ""
@@ -88,7 +88,7 @@ def sentence_of(verdict: Verdict) -> str:
 
 
 def bound_of(told: Figures) -> str:
-    """Say what the number of duplicates tells about those to come."""
+    """Say what the number of duplicates allows to conclude about the true rate."""
     if told.duplicates is None:
         return "Effects were not counted: only answers were compared."
     if told.upper_bound_per_million is None:
@@ -99,7 +99,7 @@ def bound_of(told: Figures) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """One figure, what it is called, and what it means. `tone` is good or bad for those that must be zero."""
+    """One figure with its name and meaning. `tone` is good or bad for those that must be zero."""
 
     name: str
     value: str
@@ -109,7 +109,7 @@ class Tile:
 
 
 def tiles_of(verdict: Verdict) -> list[Tile]:
-    """Give the figures a sceptic looks for, those that must be zero first."""
+    """Give the figures that a sceptic looks for, beginning with those that must be zero."""
     told = verdict.figures
     bound = "" if told.upper_bound_per_million is None else number(told.upper_bound_per_million)
     twice = f"none found; true rate below {bound} at 95 %" if bound else f"{number(told.duplicates or 0)} found"
@@ -147,7 +147,7 @@ def _tile(name: str, value: float | None, says: str, *, must: bool = False, tone
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A promise, and what became of it."""
+    """A promise, and whether it was kept."""
 
     code: str
     promise: str
@@ -158,7 +158,7 @@ class Rule:
 
     @property
     def state(self) -> str:
-        """Say how it stands."""
+        """Give its state."""
         return "broken" if self.broken else "kept" if self.is_judged else "not judged"
 
 

@@ -1,4 +1,4 @@
-"""The tallies: who came, what was broken, what took effect and how long it took. Counted from diaries and books."""
+"""The tallies: users, faults, effects and durations, counted from diaries and books."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -9,7 +9,7 @@ from loadtests.auditing.cases import Try
 from loadtests.diary import Fault, Heard, History
 from loadtests.reporting.drawing import cut
 
-SLACK = 2.0  # seconds that an effect may be outside the diaries before its clock is doubted
+SLACK = 2.0  # seconds that an effect may lie outside the diaries before its clock counts as wrong
 OUTCOMES = ("first run", "replay", "conflict")
 
 
@@ -18,7 +18,7 @@ OUTCOMES = ("first run", "replay", "conflict")
 
 @dataclass(slots=True)
 class User:
-    """What one sort of client did and was told."""
+    """What clients of one kind did and were told."""
 
     name: str
     intents: int = 0
@@ -33,13 +33,13 @@ class User:
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """All of it, in the table's order."""
+        """All numbers, in the order of the table."""
         told = (self.intents, self.attempts, self.first, self.replays, self.conflicts)
         return (*told, self.reused, self.passing, self.silent, self.open)
 
 
 def users_of(history: History) -> list[User]:
-    """Count by sort of client."""
+    """Count by kind of client."""
     users: dict[str, User] = {}
     for intent in history.intents.values():
         user = users.setdefault(intent.user, User(intent.user))
@@ -75,7 +75,7 @@ class Breakage:
 
 
 def faults_of(faults: Sequence[Fault], start: float) -> list[Breakage]:
-    """Count by kind of fault, in the order in which they first came."""
+    """Count by kind of fault, in the order of first occurrence."""
     kinds: dict[str, list[Fault]] = {}
     for fault in faults:
         kinds.setdefault(fault.kind.replace("_", " "), []).append(fault)
@@ -101,14 +101,14 @@ def _targets(counted: Counter[str]) -> str:
 
 
 def span_of(history: History) -> tuple[float, float]:
-    """Say when the run began and ended, by its clients' clock."""
+    """Give the start and end of the run by its clients' clocks."""
     entries = (each for kind in (history.sent, history.heard) for those in kind.values() for each in those)
     times = [*(each.at for each in entries), *(each.at for each in history.faults)]
     return (min(times), max(max(times), min(times) + 1.0)) if times else (0.0, 1.0)
 
 
 def effects_in(books: Books) -> dict[str, list[tuple[str, float]]]:
-    """Give what happened by its sort, each with its intent and its time."""
+    """Give the effects by kind, each with its intent and its time."""
     rows = [(each.note, each.at) for each in books.orders] + [(each.text, each.at) for each in books.reviews]
     effects = {"effects (orders, reviews)": rows}
     if books.charges is not None:
@@ -120,7 +120,7 @@ def effects_in(books: Books) -> dict[str, list[tuple[str, float]]]:
 def in_time(
     effects: Iterable[tuple[str, float]], history: History, span: tuple[float, float]
 ) -> tuple[list[float], int]:
-    """Give the times of effects. One whose clock was set wrong is put where its client first heard of it."""
+    """Give the times of effects. If a clock was wrong, use the time at which the client first heard of the effect."""
     times, strayed = [], 0
     for intent, at in effects:
         is_astray = not span[0] - SLACK <= at <= span[1] + SLACK

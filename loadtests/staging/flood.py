@@ -1,4 +1,4 @@
-"""The flood: Locust in a process of its own, which writes what its clients believe into a folder of diaries."""
+"""The flood: Locust in a process of its own, whose clients write a folder of diaries."""
 
 import functools
 import os
@@ -15,12 +15,12 @@ from tests.fixtures.lifeline import die_with_parent
 from tests.fixtures.processes import ROOT
 
 LOCUSTFILE = ROOT / "loadtests" / "locustfile.py"
-LAST_WORDS = 10  # seconds that clients have to hear their last answers
+LAST_WORDS = 10  # seconds for clients to receive their last answers
 
 
 @dataclass(frozen=True, slots=True)
 class Wave:
-    """How the shop is to be flooded."""
+    """How the shop is flooded."""
 
     seconds: float
     users: int
@@ -31,7 +31,7 @@ class Wave:
 
 
 class Flood:
-    """A context manager around Locust: it starts on entry and is over at the latest on exit."""
+    """A context manager around Locust: it starts on entry, and has ended on exit."""
 
     def __init__(self, folder: Path, hosts: Sequence[str], wave: Wave) -> None:
         self.log = folder / "logs" / "locust.log"
@@ -70,7 +70,7 @@ class Flood:
             stdin=subprocess.DEVNULL,
             stdout=self._file,
             stderr=subprocess.STDOUT,
-            start_new_session=True,  # Ctrl-C is for us, who then end it
+            start_new_session=True,  # Ctrl-C reaches us, and we end it
             preexec_fn=functools.partial(die_with_parent, signal.SIGKILL, os.getpid()),
         )
         return self
@@ -82,7 +82,7 @@ class Flood:
         return self._process.poll() is not None
 
     def failure(self) -> str:
-        """Say why Locust ended without having flooded anything; nothing if it did."""
+        """Say why Locust ended without flooding anything; empty if it did flood."""
         assert self._process is not None, "the flood was never begun"
         code = self._process.poll()
         if code in (None, 0, 1) or self._is_called_off:  # 1: some requests failed, which is what they do here
@@ -91,7 +91,7 @@ class Flood:
         return f"Locust ended with code {code}: {lines[-1] if lines else 'it said nothing'}"
 
     def end(self) -> None:
-        """Have the clients go home now. To say it twice would be rude: Locust then drops everything."""
+        """Tell the clients to stop now, once: a second signal would make Locust drop everything."""
         if self._process is not None and not self.is_over and not self._is_called_off:
             self._is_called_off = True
             self._process.terminate()

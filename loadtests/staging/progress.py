@@ -1,4 +1,4 @@
-"""Says how far a run is: a line that is rewritten on a terminal, a line now and then elsewhere."""
+"""Shows the progress of a run: one line that is rewritten on a terminal, occasional lines elsewhere."""
 
 import time
 from collections import Counter
@@ -18,7 +18,7 @@ class Tail:
         self._counts: Counter[str] = Counter()
 
     def look(self) -> Counter[str]:
-        """Give the number of entries by their word: intent, sent, heard, fault."""
+        """Give the number of entries by kind: intent, sent, heard, fault."""
         for path in self._folder.glob("*.jsonl"):
             with path.open("rb") as file:
                 file.seek(self._read.get(path, 0))
@@ -48,7 +48,7 @@ class Progress:
         return time.monotonic() >= self._next
 
     def show(self, line: str) -> None:
-        """Show how far it is, if it is time to."""
+        """Show the progress, if it is time to."""
         if not self.is_due():
             return
         self._next = time.monotonic() + self._every
@@ -59,12 +59,12 @@ class Progress:
             self._write(f"  {line}\n")
 
     def say(self, text: str) -> None:
-        """Say something that stays."""
+        """Print a line that stays."""
         self.done()
         self._write(f"{text}\n")
 
     def done(self) -> None:
-        """Leave the line that was rewritten so far as it is. The next one is shown at once."""
+        """Keep the current line. The next one is shown at once."""
         if self._is_terminal and self._width:
             self._write("\n")
         self._width, self._next = 0, 0.0
@@ -75,7 +75,7 @@ class Progress:
 
 
 def describe(counts: Counter[str], elapsed: float, seconds: float) -> str:
-    """Put into a line what the diaries hold."""
+    """Sum up what the diaries hold in a line."""
     told = [f"{elapsed:4.0f} of {seconds:.0f} s"]
     named = {"intent": "intents", "sent": "attempts", "heard": "answers", "fault": "faults"}
     told += [f"{counts[word]:,} {name}" for word, name in named.items() if word != "fault" or counts[word]]

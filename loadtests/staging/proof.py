@@ -1,4 +1,4 @@
-"""A run from start to verdict: set the stage, flood it, break it if that is wanted, settle, audit, report."""
+"""A run from start to verdict: set the stage, flood it, break it if asked to, settle, audit, report."""
 
 import json
 import os
@@ -26,8 +26,8 @@ from loadtests.staging.flood import LAST_WORDS, Flood, Wave
 from loadtests.staging.progress import Progress, Tail, describe
 from loadtests.staging.stage import Plan, Stage, Trouble
 
-TICK = 0.02  # seconds between two looks at what is due
-SETTLED_WITHIN = 90.0  # seconds that every open intent has to come to its answer
+TICK = 0.02  # seconds between two checks for what is due
+SETTLED_WITHIN = 90.0  # seconds for every open intent to get its answer
 OVERTIME = 30.0  # seconds that Locust may take to start and to end, beyond the flood itself
 
 
@@ -43,23 +43,23 @@ class Run:
 
     @property
     def folder(self) -> Path:
-        """Where everything of this run goes."""
+        """The folder of this run."""
         return self.plan.folder
 
     @property
     def diary(self) -> Path:
-        """Where its diaries are."""
+        """The folder of its diaries."""
         return self.plan.folder / "diary"
 
 
 class Breaker(Protocol):
-    """Somebody who breaks a stage while it is flooded."""
+    """Breaks a stage while it is flooded."""
 
     def step(self) -> None:
-        """Do what is due; it is called often."""
+        """Do what is due; call it often."""
 
     def heal(self) -> bool:
-        """Make everything whole again; say whether it is."""
+        """Repair everything; say whether everything works again."""
 
 
 def run(
@@ -69,9 +69,9 @@ def run(
     set_stage: Callable[[Plan, Callable[[str], None]], Stage] = Stage,
     breaker: Callable[[Stage, Diary], Breaker] | None = None,
 ) -> audit.Verdict:
-    """Do it all; the verdict is told, and kept in the folder with its evidence. Raises Trouble if it cannot be.
+    """Do the whole run; print the verdict and keep it with its evidence. Raises Trouble if there can be none.
 
-    The acts of the run, if there are any, are done by the nemesis; a *breaker* is somebody else in its place.
+    The nemesis performs the run's acts, if there are any; a *breaker* replaces it.
     """
     if breaker is None and asked.acts:
 
@@ -90,9 +90,9 @@ def run(
             within=asked.settled_within,
             tell=lambda still, all_: progress.show(f"settling: {still:,} of {all_:,} open intents to go"),
         )
-        progress.say(f"  · {f'{left} intents stayed open' if left else 'every intent has its answer'}")
+        progress.say(f"  · {f'{left} intents stayed open' if left else 'every intent has an answer'}")
         if breaker is not None:
-            Event().wait(asked.plan.lease)  # whoever is still at it has finished, or lost its lease
+            Event().wait(asked.plan.lease)  # every running request has finished by then, or lost its lease
         progress.say("  · reading the books")
         reading.wait_for_notes(stage.shop_url)
         found = reading.read_books(stage.shop_url, stage.gateway_url)
@@ -111,7 +111,7 @@ def run(
 def flood(
     asked: Run, stage: Stage, progress: Progress, breaker: Callable[[Stage, Diary], Breaker] | None = None
 ) -> None:
-    """Let the clients loose, and the breaker on the servers; return when the clients are home and all is whole."""
+    """Start the clients, and the breaker; return when the clients have stopped and everything is repaired."""
     tail, began = Tail(asked.diary), time.monotonic()
     deadline = began + asked.wave.seconds + OVERTIME
     with Flood(asked.folder, stage.hosts, asked.wave) as flooding:
@@ -124,12 +124,12 @@ def flood(
                 if progress.is_due():
                     progress.show(describe(tail.look(), time.monotonic() - began, asked.wave.seconds))
                 if time.monotonic() - began > asked.wave.seconds + LAST_WORDS + 2:
-                    flooding.end()  # it should have ended by itself
+                    flooding.end()  # it should have ended on its own
                 Event().wait(TICK)
             if breaking is not None:
-                progress.say("  · healing")
+                progress.say("  · repairing")
                 if not breaking.heal():
-                    raise Trouble(f"The stage did not come back to life; see the logs in {asked.folder / 'logs'}.")
+                    raise Trouble(f"The servers did not recover; see the logs in {asked.folder / 'logs'}.")
         flooding.end()
     progress.say(f"  · {describe(tail.look(), time.monotonic() - began, asked.wave.seconds)}")
     if failure := flooding.failure():
@@ -137,7 +137,7 @@ def flood(
 
 
 def _wait_for_the_first(flooding: Flood, tail: Tail, progress: Progress) -> None:
-    """Wait for the first client: the clock of the nemesis begins with the flood, not with the loading of Locust."""
+    """Wait for the first client: the clock of the nemesis starts with the flood, not while Locust is loading."""
     deadline = time.monotonic() + OVERTIME
     while not tail.look() and not flooding.is_over and time.monotonic() < deadline:
         progress.show("waiting for the first client")
@@ -145,7 +145,7 @@ def _wait_for_the_first(flooding: Flood, tail: Tail, progress: Progress) -> None
 
 
 def empty(folder: Path) -> None:
-    """Begin anew: what an earlier run left in the same folder is gone. Only what is ours is removed."""
+    """Remove what an earlier run left in the same folder, and only that."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name in ("diary", "logs", "data"):
@@ -158,13 +158,13 @@ def empty(folder: Path) -> None:
 
 
 def keep(asked: Run, judged: audit.Verdict) -> None:
-    """Write the verdict down for programs."""
+    """Write the verdict as JSON."""
     told = {"guilty": judged.is_guilty, "title": asked.title, **facts(asked), **asdict(judged)}
     (asked.folder / "verdict.json").write_text(json.dumps(told, indent=1, default=str) + "\n")
 
 
 def facts(asked: Run) -> dict[str, str]:
-    """Say what it takes to do the run again, and on what it was done."""
+    """Give what is needed to repeat the run, and what it ran on."""
     return {
         "command": shlex.join(["python", "-m", "loadtests", *sys.argv[1:]]),
         "seed": str(asked.wave.seed),

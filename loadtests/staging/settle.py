@@ -1,6 +1,6 @@
-"""After the flood: every intent that has no definitive answer yet is sent again, until it has one or time is over.
+"""After the flood: every intent without a definitive answer is sent again, until it has one or time is over.
 
-What is still open then is for the auditor to name.
+The auditor reports what is still open then.
 """
 
 import http.client
@@ -16,9 +16,9 @@ from urllib.parse import urlsplit
 from loadtests import diary
 from loadtests.diary import Answer, Diary, Intent, Sent
 
-THREADS = 8  # a shop that has just been healed is not to be flooded again
+THREADS = 8  # so that a shop that has just been repaired is not flooded again
 PAUSES = (0.1, 0.2, 0.4, 0.8, 1.0)  # seconds between attempts; the last one from then on
-REFUSED = 5  # times that "this key named another request" is believed to pass; it never should have been said
+REFUSED = 5  # times that "this key named another request" is retried; it never should have been the answer
 ANSWER_WITHIN = 15.0  # seconds
 
 TokenFor = Callable[[str], str]
@@ -32,9 +32,9 @@ def settle(
     within: float,
     tell: Callable[[int, int], None] = lambda _open, _all: None,
 ) -> int:
-    """Bring every intent to its answer; give the number of those that stayed open. *tell* hears open ones and all.
+    """Resolve every intent; give the number that stayed open. *tell* is called with the open and all intents.
 
-    An intent without a key is left alone: nobody can send it again without doing it again.
+    An intent without a key is skipped: sending it again would do it again.
     """
     waiting = [intent for intent in diary.read(folder).open_intents() if intent.key]
     if not waiting:
@@ -65,7 +65,7 @@ class _Settler:
         self._lock = threading.Lock()
 
     def bring_home(self, book: Diary, intent: Intent, number: int) -> bool:
-        """Send an intent again and again; say whether it came to an answer."""
+        """Send an intent again and again; say whether it got an answer."""
         refused = attempts = 0
         while time.monotonic() < self._deadline and not self.stopped.is_set():
             sent = Sent(intent.id, diary.new_id(), time.time())
@@ -114,7 +114,7 @@ class _Settler:
 
 
 def token_from(hosts: Sequence[str]) -> TokenFor:
-    """Give a way to get tokens from the demo shop, wherever it answers. Raises OSError if it does so nowhere."""
+    """Give a function that gets tokens from whichever shop answers. Raises OSError if none does."""
 
     def token_for(account: str) -> str:
         asked, headers = json.dumps({"account": account}), {"Content-Type": "application/json"}

@@ -1,6 +1,6 @@
 """The stage: databases, gateway and shop, started for one run and gone after it, even if the run is killed.
 
-For chaos the shop has two masters, the clock of one of them is wrong, and a proxy stands before the database.
+For chaos, the shop has two masters, one of them with a wrong clock, and a proxy in front of the database.
 """
 
 import http.client
@@ -33,11 +33,11 @@ NEEDED = {
 }
 SHOP, GATEWAY = "demo_shop.app:create_app()", "demo_shop.gateway.app:create_app()"
 OFF = 3600  # seconds by which the second master's clock is fast
-PATIENCE = 120  # seconds until gunicorn ends a worker that stands still: none of ours may be, we wake them ourselves
+PATIENCE = 120  # seconds until gunicorn kills a stopped worker: longer than any stop, because we wake them ourselves
 
 
 class Trouble(Exception):
-    """The run cannot be; the message is one sentence that says why, and what to do."""
+    """The run is impossible; the message says in one sentence why, and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +53,11 @@ class Plan:
     gateway_timeout: float = 4.0
     gateway_slow: float = 0.5  # longer than usual, and less than the shop waits
     gateway_hold: float = 5.0  # longer than the shop waits
-    retention: float = 0.0  # of what may be forgotten soon; 0: nothing is
+    retention: float = 0.0  # of keys with a short retention; 0: there are none
 
 
 class Stage:
-    """A context manager: all is started on entry, and stopped and removed on exit. Logs stay in the folder."""
+    """A context manager: everything is started on entry, and stopped and removed on exit. Logs stay in the folder."""
 
     def __init__(self, plan: Plan, tell: Callable[[str], None] = lambda _: None) -> None:
         self.plan = plan
@@ -73,7 +73,7 @@ class Stage:
 
     @property
     def hosts(self) -> list[str]:
-        """Where the shop is."""
+        """The URLs of the shop."""
         return [master.url for master in self.masters]
 
     def __enter__(self) -> Self:
@@ -94,7 +94,7 @@ class Stage:
     # -- what a run asks of it
 
     def turn_knob(self, behaviour: str, times: int) -> None:
-        """Have the gateway misbehave on its next charges; without a name: no more."""
+        """Make the gateway misbehave on its next charges; without a name, stop this."""
         assert self.gateway is not None, "the gateway runs"
         asked = {"behaviour": behaviour, "times": max(times, 1)}
         told = _ask(f"{self.gateway.url}/knobs", asked, {"Authorization": f"Bearer {self._api_key}"})
@@ -120,7 +120,7 @@ class Stage:
             "SECRET_KEY": secrets.token_hex(16),
             "PYTHONUNBUFFERED": "1",
         }
-        self._tell("making tables")
+        self._tell("creating tables")
         gateway_env = common | {
             "GATEWAY_DATABASE_URL": self.gateway_url,
             "DEMO_LAB": "1",
@@ -142,7 +142,7 @@ class Stage:
         shop_env["DATABASE_URL"] = url_in_shop
         shop = partial(self._serve, app=self.plan.app)
         if self.plan.is_chaos:
-            # It loads the app before it forks: a killed worker is back at once, which leaves more time to kill.
+            # It loads the app before it forks, so a killed worker is back at once and more can be killed.
             self.masters.append(shop("shop-0", env=shop_env, workers=3, worker_class="sync", options=("--preload",)))
             self.masters.append(shop("shop-1", env=shop_env | {"TEST_CLOCK_OFF": str(OFF)}, threads=4))
         else:

@@ -200,4 +200,4 @@ def test_an_empty_diary_shows_nothing_and_acquits_nobody():
     verdict = Paper().judge()
 
     assert verdict.is_guilty
-    assert found(verdict, "K9")[1] == "the diary is empty: nothing was shown"
+    assert found(verdict, "K9")[1] == "the diary is empty: the run shows nothing"

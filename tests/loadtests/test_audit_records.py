@@ -153,7 +153,7 @@ def test_a_note_that_a_crash_has_lost_is_no_breach_and_is_said_to_be_unjudged(pa
     verdict = paper.judge(crashes=True)
 
     assert verdict.findings == ()
-    assert ("K12", "whether each replay was noted: a crash may lose a note") in [
+    assert ("K12", "whether each replay was noted: a crash may have lost a note") in [
         (each.rule, each.why) for each in verdict.not_judged
     ]
 

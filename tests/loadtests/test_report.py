@@ -363,7 +363,7 @@ def test_an_effect_whose_clock_is_wrong_is_drawn_where_its_client_heard_of_it(pa
 
     page = see(paper)
 
-    assert "1 of them bear the time of a clock that was set wrong" in page.text
+    assert "1 of them have the time of a wrong clock" in page.text
     assert page.tile("effects") == "4"
 
 

@@ -91,7 +91,7 @@ def test_without_a_count_of_effects_the_answers_alone_convict(recipe, tmp_path):
     ran = flood(locustfile, [url], tmp_path / "diary", *CROWD, until=has_answered_twice, **told)
 
     assert ran.code == 1, ran.output
-    assert "nobody has counted effects" in ran.output
+    assert "effects were not counted" in ran.output
     assert "all definitive answers to an intent are equal: broken" in ran.output
 
 

@@ -54,7 +54,7 @@ def test_a_story_that_keeps_every_promise_gives_no_complaint(story):
         ([told(), told(replay=True, answer="y")], "two different answers to one intent (201, 201)"),
         ([told(), told(402, answer="y")], "two different answers to one intent (201, 402)"),
         ([told(), REUSED], "the key was refused to the body that it was made for (422)"),
-        ([told(503, "transient", replay=True)], "a passing trouble (503) was kept and replayed"),
+        ([told(503, "transient", replay=True)], "a temporary failure (503) was kept and replayed"),
     ],
 )
 def test_a_promise_that_a_client_sees_broken_is_named(story, complaint):
