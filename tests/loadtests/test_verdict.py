@@ -135,5 +135,5 @@ def test_duplicates_are_told_per_million_and_without_a_bound(paper):
 def test_a_run_of_nothing_is_guilty():
     lines = told(Paper().judge())
 
-    assert "       the diary is empty: nothing was shown" in lines
+    assert "       the diary is empty: the run shows nothing" in lines
     assert lines[-1] == "GUILTY"
