@@ -92,10 +92,10 @@ def test_the_readme_is_short_and_claims_no_more_than_it_may():
     assert not re.search(r"\bRFC\b|standard|exactly[- ]once", README, re.IGNORECASE)
 
 
-def test_the_first_screen_has_the_install_command_a_protected_view_the_two_commands_and_a_picture():
+def test_the_first_screen_has_the_install_command_a_protected_view_a_picture_and_the_two_commands():
     first = README.partition("\n## ")[0]
 
-    marks = ["$ pip install", "init_app(app, db=db)", "@idempotent(", "$ make demo", "$ make test", "![The"]
+    marks = ["$ pip install", "init_app(app, db=db)", "@idempotent(", "![The", "$ make demo", "$ make test"]
     places = [first.find(mark) for mark in marks]
     assert -1 not in places
     assert places == sorted(places)
