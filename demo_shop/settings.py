@@ -21,9 +21,7 @@ def read_settings(environ: Mapping[str, str] = os.environ) -> dict[str, Any]:
     data = Path(environ.get("DEMO_DATA") or ROOT / "var").resolve()
     secret = environ.get("SECRET_KEY")
     if not secret:
-        raise BadSetting(
-            "SECRET_KEY is not set; `make demo` makes one, or: export SECRET_KEY=$(openssl rand -hex 32)"
-        )
+        raise BadSetting("SECRET_KEY is not set; `make demo` makes one, or: export SECRET_KEY=$(openssl rand -hex 32)")
     return {
         "SECRET_KEY": secret,
         "SQLALCHEMY_DATABASE_URI": database_url(environ.get("DATABASE_URL"), data / "shop.sqlite"),

@@ -105,7 +105,7 @@ class Idempotency:
         return hook
 
     def defaults(self, blueprint: Blueprint, **options: Any) -> None:
-        """Give all views of a blueprint, decorated or not, options of :func:`idempotent` to begin with.
+        """Set default options of :func:`idempotent` for all views of a blueprint, decorated or not.
 
         A view's own options win over these, those of a nested blueprint over its parent's, and all over the settings.
         Call it where you make the blueprint, before or after it is registered, but before the first request; what a

@@ -47,7 +47,7 @@ log = logging.getLogger("flask_idempotency")
 
 
 class BlueprintDefaults(WeakKeyDictionary[Blueprint, Options]):
-    """The options that blueprints give their views. Knows without being searched that there are none."""
+    """The options that blueprints give their views. ``are_given`` says without a search whether there are any."""
 
     are_given = False
 
@@ -115,7 +115,7 @@ class State:
 
     @property
     def transactional_store(self) -> TransactionalStore:
-        """The store whose records are in the app's own database, for whoever has checked that it is there."""
+        """The store whose records are in the app's own database. Call ``check_database`` first."""
         assert self.given_database is not None, "check_database() was asked before"
         return cast(TransactionalStore, self.store)
 

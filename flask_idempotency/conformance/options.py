@@ -19,7 +19,7 @@ from flask_idempotency.conformance.wire import BadAddress, Place
 PROGRAM: Final = "python -m flask_idempotency.conformance"
 
 DESCRIPTION: Final = """\
-Test what a server promises about Idempotency-Key, whoever wrote it and in whatever language.
+Test what any server promises about Idempotency-Key, in whatever language it is written.
 
 The tester sends requests to one endpoint: first requests, retries, concurrent copies, other bodies, malformed
 keys, other callers, clients that hang up. For each promise it reports that it holds, that it is broken (with

@@ -1,4 +1,4 @@
-"""A run: which probes it makes, how many requests they send at most, and what became of each promise."""
+"""A run: which probes it makes, how many requests they send at most, and the verdict on each promise."""
 
 import time
 from collections.abc import Callable, Sequence

@@ -51,7 +51,7 @@ class Persist:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """A request to send while another is under way, so many seconds after its start."""
+    """A request to send while another is running, this many seconds after its start."""
 
     label: str
     request: Request
@@ -60,7 +60,7 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """Send one request, its body within so many seconds, and copies meanwhile, as long as it is under way."""
+    """Send one request, its body within this many seconds, and copies while it is running."""
 
     label: str
     request: Request

@@ -55,7 +55,7 @@ ALIKE = "every run gives the same answer, and effects were not counted: see --ef
 
 
 def course_of(first: Answer, other: Answer | NoAnswer, bench: Bench) -> Course:
-    """Say what became of a request that followed a first one with the same key."""
+    """Say what happened to a request that followed a first one with the same key."""
     if isinstance(other, NoAnswer):
         return Course.UNANSWERED
     if other.status >= 500:
@@ -83,7 +83,7 @@ def times(count: int) -> str:
 
 
 def replays(seen: Seen, bench: Bench, *labels: str, effects: int = 1, what: str = "the retry") -> Verdict:
-    """Judge requests that must get the first answer again, in a probe that may have so many effects."""
+    """Judge requests that must get the first answer again, in a probe that may have this many effects."""
     first = begun(seen)
     if isinstance(first, NotShown):
         return first

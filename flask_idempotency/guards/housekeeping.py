@@ -160,7 +160,7 @@ Act = Callable[[Housekeeper], float | None]  # may return the seconds until it i
 
 @dataclass(slots=True)
 class _Duty:
-    """Something to do at *due*, and then *every* so many seconds until it is dropped."""
+    """A task that is run at *due*, and then again after *every* seconds, until it is dropped."""
 
     act: Act
     every: float

@@ -26,7 +26,7 @@ class Waiters:
         self._waiting = {}
 
     def wait(self, record: RecordId, seconds: float) -> None:
-        """Wait until ``wake`` is called for this record, for at most so many seconds."""
+        """Wait until ``wake`` is called for this record, for at most this many seconds."""
         event = Event()
         self._waiting[event] = record
         try:

@@ -135,7 +135,7 @@ class Exchange:
         self.outcome = outcome.left(self.outcome, error, is_answer=is_answer)
 
     def note_handled(self, error: Exception) -> None:
-        """Note that a handler of the app is asked to make an answer of an exception, whoever has raised it."""
+        """Note that a handler of the app is about to turn an exception into an answer, wherever it was raised."""
         if isinstance(self.outcome, Pending):
             self.note_left(error)
 

@@ -152,7 +152,7 @@ class JoinedTransaction:
     # -- how it ends -------------------------------------------------------------------------------------------------
 
     def part(self) -> None:
-        """Let the sessions go, as the end of a request does: what they have not committed is undone.
+        """Release the sessions, as the end of a request does: what they have not committed is undone.
 
         Raises WorkRefused if that cannot be told from what they have committed.
         """

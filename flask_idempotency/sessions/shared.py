@@ -37,7 +37,7 @@ class SharedTransaction:
         self.intent_of, self.is_begin = transaction.store.intent_of, transaction.store.is_begin
         self._kind_of = transaction.store.kind_of
         self.ignores_begin = ignores_begin  # the app begins by a statement, where its driver does not begin
-        self.turn = RLock()  # whoever has it acts; it lasts as long as the statement that follows
+        self.turn = RLock()  # its holder acts; it lasts as long as the statement that follows
         self.last: SessionConnection | None = None  # the one that has acted last
         self.commits = 0  # how often something was committed
         self._to_keep = False  # something was committed, and has no savepoint yet

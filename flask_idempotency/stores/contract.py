@@ -80,7 +80,7 @@ class Store(Protocol):
         """Read the checkpoints of a run, in order. A record that was replaced starts with none."""
 
     def note(self, claim: Claim, reason: str) -> None:
-        """Store on the record why its owner cannot go on. Does nothing if the claim is no longer ours."""
+        """Store on the record why its owner cannot continue. Does nothing if the claim is no longer ours."""
 
     def quarantine(self, claim: Claim, reason: str) -> None:
         """Quarantine the record for manual review. Raises ClaimLost if another attempt took over."""
@@ -100,7 +100,7 @@ class Store(Protocol):
     def abandoned(self, age: timedelta, limit: int = 50) -> list[Record]:
         """Read running records that no attempt holds and whose request was stored more than *age* ago.
 
-        The one that was left first comes first, so that no record keeps the others waiting.
+        The one interrupted first comes first, so that no record keeps the others waiting.
         """
 
     def find(self, record: RecordId) -> Record | None:

@@ -36,7 +36,7 @@ class Dialect(ABC):
         """Describe a kind of refusal as an OpenAPI response."""
 
     def mark_refusal(self, response: Response, refusal: RequestRefused) -> Response:
-        """Put on a response what every rendering of a refusal carries, an app's own page included.
+        """Add to a response what every rendering of a refusal carries, including an app's own page.
 
         It stays out of caches, and says when to come back.
         """
@@ -49,7 +49,7 @@ class Dialect(ABC):
         return response
 
     def lay_over(self, response: Response, refusal: RequestRefused) -> None:
-        """Put the document in the place of what somebody else has made of a refusal; other headers stay."""
+        """Replace what others have made of a refusal by its document; other headers stay."""
         document = self.render(refusal)
         response.status_code = document.status_code
         response.direct_passthrough = False
@@ -66,7 +66,7 @@ class Dialect(ABC):
         return self.mark_accepted(response, reference, receipt, retry_after)
 
     def mark_accepted(self, response: Response, reference: str, receipt: str, retry_after: int) -> Response:
-        """Name the receipt, and when to look at it."""
+        """Add the address of the receipt, and when to look at it."""
         response.headers["Location"] = receipt
         response.headers["Retry-After"] = str(retry_after)
         response.headers["Cache-Control"] = "no-store"
@@ -89,7 +89,7 @@ class Dialect(ABC):
         return answer
 
     def sign(self, response: Response, key: str | None) -> Response:
-        """Put on any answer to a request with a key, behind all hooks, what names this exchange."""
+        """Add to any answer to a request with a key, after all hooks, what names this exchange."""
         return response
 
 

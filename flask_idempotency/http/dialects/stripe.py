@@ -26,7 +26,7 @@ _TYPES = ("invalid_request_error", "idempotency_error", "api_error")
 
 
 class Stripe(Dialect):
-    """A reused key is a 400, and what a client does next is told by ``Stripe-Should-Retry``."""
+    """A reused key is a 400, and ``Stripe-Should-Retry`` tells a client what to do next."""
 
     key_syntax: ClassVar[KeySyntax] = "opaque"  # Stripe's keys are compared as they are sent
     keeps_failures: ClassVar[bool] = True
@@ -75,7 +75,7 @@ class Stripe(Dialect):
         return super().mark_first(response, reference)
 
     def mark_replay(self, response: Response, reference: str, snapshot: Snapshot) -> Response:
-        """Name the first request; and have nobody ask again for a failure that will not change."""
+        """Name the first request, and tell clients not to retry a failure that will not change."""
         origin = next((value for name, value in snapshot.headers if name == REQUEST_ID), None)
         response.headers.pop(ORIGIN, None)
         if origin is not None:  # else another dialect was spoken when it was stored
@@ -92,7 +92,7 @@ class Stripe(Dialect):
         return replace(answer, headers=(*answer.headers, origin)) if are_storable((origin,)) else answer
 
     def sign(self, response: Response, key: str | None) -> Response:
-        """Give back the key, if it is well-formed, and name this exchange, unless the app has."""
+        """Return the key, if it is well-formed, and name this exchange, unless the app has."""
         _request_id(response)
         response.headers.pop(ECHO, None)
         if key is not None:
@@ -100,7 +100,7 @@ class Stripe(Dialect):
         return response
 
     def describe(self, refusal: type[RequestRefused]) -> dict[str, Any]:
-        """Describe one; its status is told in words, for a ``responses`` entry has no place of its own."""
+        """Describe one; its status is part of the description, because a ``responses`` entry has no field for it."""
         headers: dict[str, Any] = {
             SHOULD_RETRY: {"schema": {"type": "string", "const": "true" if refusal.retryable else "false"}},
             REQUEST_ID: {"schema": {"type": "string"}},
