@@ -219,6 +219,31 @@ def test_docstrings_comments_and_examples_of_urls_may_name_a_technology():
     assert list(technologies_in(ast.parse(source))) == []
 
 
+# -- the journal -------------------------------------------------------------------------------------------------------
+
+
+def meddling(tree: ast.Module) -> Iterator[int]:
+    """Give the lines that set an attribute of a journal, or touch a private one."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Attribute(value=ast.Attribute(attr="journal") | ast.Name(id="journal"), attr=name, ctx=context):
+                if name.startswith("_") or not isinstance(context, ast.Load):
+                    yield node.lineno
+
+
+@pytest.mark.parametrize("path", [path for path in MODULES if path.name != "journal.py"], ids=by_path)
+def test_nobody_but_the_journal_itself_writes_it(path):
+    assert list(meddling(ast.parse(path.read_text("utf-8")))) == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["held.journal.done = 'charge'", "del self.journal.answered", "journal.misuse = error", "held.journal._busy"],
+)
+def test_a_write_to_the_journal_from_outside_is_seen(source):
+    assert list(meddling(ast.parse(source))) == [1]
+
+
 # -- nothing that a stored value could take over -----------------------------------------------------------------------
 
 UNSAFE = {"pickle", "marshal", "shelve", "yaml"}
