@@ -337,6 +337,14 @@ def test_the_link_in_every_problem_leads_somewhere(refusal):
     assert refusal.problem in anchors(page)
 
 
+@pytest.mark.parametrize("refusal", list(refusals()), ids=lambda refusal: refusal.__name__)
+def test_every_refusal_is_drawn_in_the_tree_with_its_status(refusal):
+    drawn = re.findall(r"^[│ ]*[├└]── (\w+)(?: (\d{3}))?", errors.__doc__, re.MULTILINE)
+    inherits = refusal.code == refusal.__base__.__dict__.get("code")
+
+    assert (refusal.__name__, "" if inherits else str(refusal.code)) in drawn
+
+
 # -- exceptions to the rules -------------------------------------------------------------------------------------------
 
 EXCEPTION = re.compile(r"#\s*(?:(?:ruff|flake8):\s*)?noqa\b|#\s*type:\s*ignore\b", re.IGNORECASE)

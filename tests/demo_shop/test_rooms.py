@@ -2,13 +2,16 @@
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from sqlalchemy import text
 
+import demo_shop
 from demo_shop import bank
 from demo_shop.models import Letter, Order, Payment, db, new_number
 from demo_shop.settings import BadSetting, read_settings
+from flask_idempotency.errors import RequestRefused
 from tests.demo_shop.shopping import Shop, open_shop
 
 PAGES = ["/", "/products/whisk", "/cart", "/orders", "/support", "/lab", "/mailbox", "/how", "/api", "/sign-in"]
@@ -349,6 +352,13 @@ def test_an_error_has_a_page_in_the_shops_own_words(shop, method, path, title):
     assert answer.status_code in (400, 403, 404, 405)
     assert title in answer.text
     assert "The browser (or proxy)" not in answer.text
+
+
+@pytest.mark.parametrize("refusal", RequestRefused.__subclasses__(), ids=lambda refusal: refusal.__name__)
+def test_the_page_of_every_refusal_has_words_for_people(refusal):
+    page = Path(demo_shop.__file__).with_name("templates") / "error.html"
+
+    assert re.search(rf'"{refusal.problem}": \["[A-Z][^"]+", "[A-Z][^"]+\."\]', page.read_text("utf-8"))
 
 
 def test_whoever_uses_a_wrong_method_is_told_the_right_ones(shop):

@@ -8,7 +8,7 @@ import pytest
 from flask import request
 
 from flask_idempotency import idempotent
-from flask_idempotency.errors import OutcomeUnknown, StoreUnavailable
+from flask_idempotency.errors import CheckpointUnknown, OutcomeUnknown, RequestRefused, StoreUnavailable
 from flask_idempotency.settings import DOCS_URL
 from tests.apps.shop import KEY
 
@@ -73,6 +73,11 @@ def unknown_outcome(shop, sql):
     return shop.send()
 
 
+def begun_by_another_version(shop, sql):
+    shop.store.fails("claim", CheckpointUnknown(retry_after=7))
+    return shop.send()
+
+
 # code, how, status, title, retryable, safe_new_key, has a reference, Retry-After
 TABLE = [
     ("key-invalid", malformed, 400, "Idempotency-Key is malformed", False, True, False, None),
@@ -88,8 +93,16 @@ TABLE = [
         "outcome-unknown", unknown_outcome, 503, "It is not yet known whether the request took effect",
         True, False, True, range(3, 4),
     ),
+    (
+        "checkpoint-unknown", begun_by_another_version, 503, "The request was begun by another version",
+        True, False, True, range(7, 8),
+    ),
 ]  # fmt: skip
 refusals = pytest.mark.parametrize("row", TABLE, ids=[row[0] for row in TABLE])
+
+
+def test_every_kind_of_refusal_is_in_the_table():
+    assert {row[0] for row in TABLE} == {kind.problem for kind in RequestRefused.__subclasses__()}
 
 
 @pytest.fixture
