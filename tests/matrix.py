@@ -73,7 +73,7 @@ def main(
     run_on: Callable[[str, str, Sequence[str]], bool] = run_on,
     say: Callable[[str], object] = lambda line: sys.stdout.write(f"{line}\n") and sys.stdout.flush(),
 ) -> int:
-    """Run everything that can be run, then tell. Gives the exit code: 1 if a version failed, or none was found."""
+    """Run everything that can be run, then report. Gives the exit code: 1 if a version failed, or none was found."""
     results = dict.fromkeys(supported(), "did NOT run: this machine has no such Python")
     for version in results:
         if python := find(version):

@@ -18,7 +18,7 @@ READERS = ("pytest", "sybil")  # nothing else may be needed: a missing dependenc
 
 
 def steps() -> Iterator[tuple[str, list[str | Path]]]:
-    """Name what is done, in order."""
+    """Name the steps, in order."""
     python = CLEAN / "bin" / "python"
     yield "installing the tools", [BIN / "uv", "pip", "install", "--quiet", "--python", BIN / "python", *TOOLS]
     yield "building the distributions", [BIN / "python", "-m", "build", "--installer", "uv", "--outdir", DIST, ROOT]
@@ -30,7 +30,7 @@ def steps() -> Iterator[tuple[str, list[str | Path]]]:
 
 
 def main() -> int:
-    """Do one step after the other; give the exit code."""
+    """Run the steps in order; give the exit code."""
     shutil.rmtree(DIST, ignore_errors=True)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)  # where the sources are not, so that the wheel is what is imported

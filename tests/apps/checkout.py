@@ -45,7 +45,7 @@ class Order(db.Model):  # type: ignore[name-defined, misc]  # made by Flask-SQLA
 
 
 class Payment(db.Model):  # type: ignore[name-defined, misc]  # as above
-    """What the shop believes to have been charged."""
+    """A charge as the shop believes it to be."""
 
     __tablename__ = "payments"
     number: Mapped[int] = mapped_column(primary_key=True)
@@ -74,7 +74,7 @@ class Price(db.Model):  # type: ignore[name-defined, misc]  # as above
 
 
 def note(what: str, **facts: object) -> None:
-    """Write it down with the request's key, if anybody wants to read it."""
+    """Record this with the request's key, if a test reads the record."""
     if path := current_app.config["LEDGER"]:
         write_line(path, what, intent=request.headers.get("Idempotency-Key"), **facts)
 
@@ -124,7 +124,7 @@ def write_receipt(name: str, text: str = "thank you") -> dict[str, str]:
 
 
 def take_step(name: str) -> str:
-    """Stand for a step that only one release of the app has."""
+    """A step that only one release of the app has."""
     db.session.add(Receipt(order=request.get_json()["intent"], text=name))
     db.session.flush()
     note("ran", step=name)
@@ -136,11 +136,11 @@ def take_step(name: str) -> str:
 
 
 class GatewayTrouble(Exception):
-    """An answer of the gateway that decides nothing."""
+    """An answer of the gateway that settles nothing."""
 
 
 def gateway_charge(order: str, amount: int, key: str) -> Any:
-    """Charge a card. A decline is a result like any other; whatever else is no success is raised."""
+    """Charge a card. A decline is a result; any other failure is raised."""
     body = {"order": order, "amount": amount, "intent": request.get_json()["intent"]}
     at("charge.sent")
     note("called", step="charge", key=key)
@@ -173,7 +173,7 @@ def _look_up(key: str, wanted: dict[str, str]) -> Any:
 
 
 def send_mail(order: str) -> Any:
-    """Send a letter, which nobody can take back or look up."""
+    """Send a letter, which cannot be taken back or looked up."""
     at("mail.sent")
     note("called", step="mail")
     content = {"to": "ada@example.org", "order": order, "intent": request.get_json()["intent"]}
@@ -185,7 +185,7 @@ def send_mail(order: str) -> Any:
 
 
 def ask_gateway(path: str, body: Any = None, key: str | None = None) -> tuple[int, Any]:
-    """Ask once, for a status and what came with it. Raises OSError if there is no answer."""
+    """Ask once; give the status and the answer. Raises OSError if there is no answer."""
     headers = {"Content-Type": "application/json"} | ({} if key is None else {"Idempotency-Key": key})
     content = None if body is None else json.dumps(body).encode()
     asked = Request(f"{current_app.config['GATEWAY']}{path}", content, headers)
@@ -248,7 +248,7 @@ def legacy_checkout() -> Any:
 
 
 def careless_checkout() -> Any:
-    """Charge what the price is now, and not what it was when the order was placed: a bug."""
+    """Charge the current price instead of the price of the order: a bug."""
     order = phase("order_placed", place_order, request.get_json())
     at("order_placed.after_commit")
     with db.engine.connect() as connection:
@@ -284,7 +284,7 @@ def evolving_checkout() -> Any:
 
 
 def hear_of_charge() -> Any:
-    """Note the payment that the gateway tells of, once for each event: an ordinary view under the transaction guard."""
+    """Record a payment that the gateway reports, once for each event: an ordinary view under the transaction guard."""
     event = request.get_json()
     db.session.add(Receipt(order=event["charge"]["order"], text=event["id"]))
     db.session.commit()
@@ -337,7 +337,7 @@ def make_app(
     db.init_app(app)
 
     def after_ours(_: Flask, **__: object) -> None:
-        """Behind the hooks and the extension: the answer is stored and not yet sent."""
+        """After the hooks and the extension: the answer is stored and not sent yet."""
         at("respond.before")
 
     request_finished.connect(after_ours, app, weak=False)
@@ -345,7 +345,7 @@ def make_app(
 
     @app.after_request
     def before_ours(response: Response) -> Response:
-        """A hook, so it runs before the extension: the answer is made and not yet stored."""
+        """A hook, so it runs before the extension settles: the answer is made and not stored yet."""
         at("finish.before_commit")
         return response
 
@@ -361,7 +361,7 @@ def make_app(
 
 
 def _listen(app: Flask) -> None:
-    """Write down every signal, and make each a seam: `signal.claimed` is what others call claim.after."""
+    """Record every signal, and make each a seam: `signal.claimed` is the seam after a claim."""
 
     def heard(name: str, facts: dict[str, object]) -> None:
         if has_request_context():
@@ -375,7 +375,7 @@ def _listen(app: Flask) -> None:
 
 
 def create_app() -> Flask:
-    """Make the app as the environment says; for gunicorn. CHECKOUT has options of make_app as JSON."""
+    """Make the app from the environment, for gunicorn. CHECKOUT has options of make_app as JSON."""
     for name, value in json.loads(os.environ.get("GUARDED_HOUSEKEEPING", "{}")).items():
         setattr(housekeeping, name, value)
     ledger, gate = Path(os.environ["GUARDED_LEDGER"]), int(os.environ["GUARDED_GATE"])

@@ -35,7 +35,7 @@ app.config.update({f"IDEMPOTENCY_{name}": value for name, value in json.loads(os
 
 
 def after_ours(_: Flask, **__: object) -> None:
-    """Behind the hooks and the extension: the answer is stored and not yet sent."""
+    """After the hooks and the extension: the answer is stored and not sent yet."""
     die_at("respond.before")
 
 
@@ -50,7 +50,7 @@ Idempotency(app, store=store, scope=everyone)
 
 @app.after_request
 def before_ours(response: Response) -> Response:
-    """A hook, so it runs before the extension: the answer is made and not yet stored."""
+    """A hook, so it runs before the extension settles: the answer is made and not stored yet."""
     die_at("finish.before_commit")
     return response
 
@@ -75,7 +75,7 @@ app.add_url_rule("/patient-orders", "patient_order", idempotent(in_flight="wait"
 
 
 def listen(sender: Flask, *, name: str, **facts: object) -> None:
-    """Write down every signal; then die, if that is what this request is for."""
+    """Record every signal; then die, if this request asks for it."""
     if has_request_context():
         facts["intent"] = request.headers.get("Idempotency-Key")
     note(name, **facts)

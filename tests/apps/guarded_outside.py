@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class Ledger:
-    """What the app has written down, in order. Entries made during a request say under which key, as `intent`."""
+    """What the app has recorded, in order. Entries made during a request have its key as `intent`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -55,21 +55,21 @@ class Ledger:
 
 
 class Held:
-    """A view that stands at the gate."""
+    """A view that waits at the gate."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         self.pid = int(connection.makefile().readline())
 
     def say(self, word: str) -> None:
-        """Let it go on: a status to answer with, or "raise"."""
+        """Let it continue, with a status to answer or with "raise"."""
         with suppress(OSError):  # it may be dead by now
             self._connection.sendall(f"{word}\n".encode())
         self._connection.close()
 
 
 class Gate:
-    """Where views wait for the test. Closed, it lets nobody wait."""
+    """Where views wait for the test. A closed gate stops nobody."""
 
     def __init__(self) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=200)
@@ -98,7 +98,7 @@ class Gate:
 
 
 class Counter:
-    """One running app, and how to ask it for things."""
+    """A running app, and how to send it requests."""
 
     def __init__(self, server: Gunicorn, ledger: Ledger, gate: Gate, records: Store) -> None:
         self.server, self.ledger, self.gate, self.records = server, ledger, gate, records
@@ -124,7 +124,7 @@ class Counter:
         return answer
 
     def in_background(self, call: Callable[..., T], *args: Any, **options: Any) -> "Future[T]":
-        """Go on with the test meanwhile."""
+        """Run this while the test continues."""
         future: Future[T] = Future()
 
         def run() -> None:
@@ -151,7 +151,7 @@ class Counter:
         return answer
 
     def come_to_rest(self) -> None:
-        """Let go whatever a test has left at the gate, and see its own requests end."""
+        """Release whatever a test has left at the gate, and wait for its requests to end."""
         self.gate.let_all_go()
         for thread in self._background:
             thread.join(10)
@@ -173,7 +173,7 @@ def is_replay(answer: Answer) -> bool:
 
 
 def is_conflict(answer: Answer) -> bool:
-    """A 409 that says when to come back."""
+    """Whether this is a 409 that says when to come back."""
     code = answer.json.get("code") if answer.status == 409 else None
     return code == "request-in-flight" and int(answer.headers["Retry-After"]) >= 1
 
@@ -282,7 +282,7 @@ def serve(
 
 @pytest.fixture
 def counter(stands: Counter, request: pytest.FixtureRequest) -> Iterator[Counter]:
-    """The app that stands for the whole module, for one test of it."""
+    """The app that serves the whole module, for one test of it."""
     request.node.stash.setdefault(_SERVERS, []).append(stands.server)
     yield stands
     stands.come_to_rest()
@@ -296,7 +296,7 @@ def key() -> str:
 
 @pytest.fixture
 def pause() -> Iterator[Callable[[int], None]]:
-    """`pause(pid)` stops a process with SIGSTOP; one that is not woken by the test is woken after it."""
+    """`pause(pid)` stops a process with SIGSTOP; if the test does not wake it, it is woken afterwards."""
     paused: list[int] = []
 
     def stop(pid: int) -> None:
@@ -309,12 +309,12 @@ def pause() -> Iterator[Callable[[int], None]]:
 
 
 def wake(pid: int) -> None:
-    """Let a stopped process go on."""
+    """Let a stopped process continue."""
     with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGCONT)
 
 
 def kill(pid: int) -> None:
-    """End a process as a power cut does, and see it gone."""
+    """End a process like a power cut, and wait until it is gone."""
     os.kill(pid, signal.SIGKILL)
     eventually(lambda: is_gone(pid), what=f"the end of {pid}")

@@ -1,4 +1,4 @@
-"""What the fault tests of both guards share: an app in this process that takes orders, and a look at its database."""
+"""What the fault tests of both guards share: an app in this process that takes orders, and a view of its database."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -34,14 +34,14 @@ def id_of(key: str) -> bytes:
 
 
 class Books(Generic[Found]):
-    """Reads a database by a way that is never broken, and keeps no connection."""
+    """Reads a database over connections that are never broken, and keeps none."""
 
     def __init__(self, url: str) -> None:
         self.url = url
         self._engine = sqlalchemy.create_engine(url, poolclass=NullPool)
 
     def of(self, key: str) -> Found:
-        """Count what there is of a key in one statement, so that nothing can happen between."""
+        """Count everything about a key in one statement, so that nothing can happen in between."""
         raise NotImplementedError
 
     def ask(self, statement: str, **values: object) -> list[Any]:
@@ -91,7 +91,7 @@ class Shop:
             return engine
 
     def close(self) -> None:
-        """Let go of every connection."""
+        """Close every connection."""
         self.engine.dispose()
         self.app.extensions["idempotency"].store.close()
 
@@ -114,7 +114,7 @@ def is_replay(answer: TestResponse) -> bool:
 
 
 def refusal(answer: TestResponse | Answer) -> tuple[int, str]:
-    """Give status and code of a refusal; one that is to be retried says when."""
+    """Give status and code of a refusal; a retryable one must say when."""
     status = answer.status if isinstance(answer, Answer) else answer.status_code
     told: Any = answer.json
     if status in (409, 503) and told["code"] != "quarantined":
@@ -124,7 +124,7 @@ def refusal(answer: TestResponse | Answer) -> tuple[int, str]:
 
 @contextmanager
 def database(kind: str, request: pytest.FixtureRequest, folder: Path) -> Iterator[str]:
-    """A database of one kind for as long as a module's tests last."""
+    """A database of one kind for all tests of a module."""
     if kind == "sqlite":
         yield f"sqlite:///{folder / 'shop.db'}"
         return

@@ -18,7 +18,7 @@ app.config.update(IDEMPOTENCY_STORE=os.environ["INTEROP_STORE"], IDEMPOTENCY_IN_
 
 
 def lose_answer(_: Flask, **__: object) -> None:
-    """Hang up instead of answering, if told to. The answer is stored by now."""
+    """Hang up instead of answering, if asked to. The answer is stored by then."""
     for order in LOSE.iterdir():
         order.unlink()
         connection: Any = request.environ.get("gunicorn.socket") or request.environ["werkzeug.socket"]
@@ -31,7 +31,7 @@ Idempotency(app, scope=scopes.credential)
 
 
 def note(line: str) -> None:
-    """Write down one effect, where nothing is unique."""
+    """Record one effect, without a unique constraint."""
     with LEDGER.open("a") as ledger:
         ledger.write(line + "\n")
 
@@ -53,5 +53,5 @@ def order() -> Any:
 
 @app.get("/")
 def hello() -> str:
-    """Be there."""
+    """Answer that the server is up."""
     return "hello"

@@ -28,7 +28,7 @@ class Order(db.Model):  # type: ignore[name-defined, misc]  # made by Flask-SQLA
 
 
 def note(what: str, **facts: object) -> None:
-    """Write it down, if anybody wants to read it."""
+    """Record this, if a test reads the record."""
     if path := current_app.config["LEDGER"]:
         write_line(path, what, **facts)
 
@@ -67,7 +67,7 @@ def make_app(url: str, *, ledger: Path | None = None, gate: int = 0, engine: Any
     db.init_app(app)
 
     def after_ours(_: Flask, **__: object) -> None:
-        """Behind the hooks and the extension: the work is committed and the answer not yet sent."""
+        """After the hooks and the extension: the work is committed and the answer not sent yet."""
         die_at("respond.before")
 
     request_finished.connect(after_ours, app, weak=False)
@@ -75,7 +75,7 @@ def make_app(url: str, *, ledger: Path | None = None, gate: int = 0, engine: Any
 
     @app.after_request
     def before_ours(response: Response) -> Response:
-        """A hook, so it runs before the extension: the answer is made and nothing committed."""
+        """A hook, so it runs before the extension settles: the answer is made and nothing is committed."""
         die_at("finish.before_commit")
         return response
 
@@ -87,7 +87,7 @@ def make_app(url: str, *, ledger: Path | None = None, gate: int = 0, engine: Any
 
 
 def _listen(app: Flask) -> None:
-    """Write down every signal; die at those that this request names."""
+    """Record every signal; die at those that this request names."""
 
     def heard(name: str, **facts: object) -> None:
         if not has_request_context():
@@ -102,7 +102,7 @@ def _listen(app: Flask) -> None:
 
 
 def create_app() -> Flask:
-    """Make the app as the environment says; for gunicorn."""
+    """Make the app from the environment, for gunicorn."""
     ledger, gate = Path(os.environ["GUARDED_LEDGER"]), int(os.environ["GUARDED_GATE"])
     engine, settings = json.loads(os.environ.get("ORDERS_ENGINE", "{}")), json.loads(os.environ["GUARDED_SETTINGS"])
     return make_app(os.environ["GUARDED_STORE"], ledger=ledger, gate=gate, engine=engine, **settings)

@@ -1,4 +1,4 @@
-"""Orders on Starlette, protected by hand and in memory, as the contract has it: a server that is not ours and correct.
+"""Orders on Starlette, protected by hand and in memory as the contract requires: a correct server that is not ours.
 
 Served by uvicorn as `tests.apps.starlette_orders:app`, in one process.
 """
@@ -32,7 +32,7 @@ class Record:
 
 @dataclass
 class Books:
-    """All that this server remembers."""
+    """Everything that this server remembers."""
 
     records: dict[tuple[str, str], Record] = field(default_factory=dict)
     orders: int = 0
@@ -57,7 +57,7 @@ def key_of(request: Request) -> str | None:
 
 
 def canonical(media_type: str, body: bytes) -> str:
-    """Write equal bodies equally: JSON without the order of members, and with all digits of its numbers."""
+    """Write equal bodies equally: JSON with sorted members and all digits of its numbers."""
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         if len({name for name, _ in pairs}) < len(pairs):

@@ -48,7 +48,7 @@ def create(kind: str, what: str, **facts: object) -> dict[str, object]:
 
 
 def obey(what: str, how: str) -> Any:
-    """Go wrong, if that is asked for. What is committed before is part of the run."""
+    """Fail, if the request asks for it. What was committed before is part of the run."""
     match how:
         case "return 500":
             return {"error": {"type": "api_error", "message": "The card network is down."}}, 500
@@ -79,7 +79,7 @@ def charge() -> Any:
 @v1.post("/payment_intents")
 @idempotent(guard="lease")
 def payment_intent() -> Any:
-    """A duplicate is refused while the first runs, also on SQLite, whose transactions would make it wait."""
+    """A duplicate is refused while the first runs; on SQLite too, whose transactions would make it wait."""
     return from_form("payment_intent")
 
 
@@ -121,19 +121,19 @@ def in_the_drafts_dialect() -> Any:
 
 @v1.before_request
 def note_arrival() -> None:
-    """Write down every request."""
+    """Record every request."""
     write_line(LEDGER, "arrived", key=request.headers.get("Idempotency-Key"))
 
 
 @signals.refused.connect
 def note_refusal(_: Flask, *, problem: str, **__: object) -> None:
-    """Write down every refusal."""
+    """Record every refusal."""
     write_line(LEDGER, "refused", problem=problem)
 
 
 @signals.replayed.connect
 def note_replay(_: Flask, **__: object) -> None:
-    """Write down every replay."""
+    """Record every replay."""
     write_line(LEDGER, "replayed")
 
 
@@ -148,5 +148,5 @@ for blueprint in (v1, v2, drafts):
 
 @app.get("/")
 def hello() -> str:
-    """Be there."""
+    """Answer that the server is up."""
     return current_app.name

@@ -14,7 +14,7 @@ PARTS = ("table", "phases", "shop", "hot", "memory", "size", "imports")
 
 
 def main() -> None:
-    """Measure what is asked for and say which targets were met."""
+    """Measure what is asked for, and say which targets were met."""
     parser = argparse.ArgumentParser(
         prog="python -m tests.bench",
         description="What protection costs, as ratios.",

@@ -75,7 +75,7 @@ def create_table(url: str) -> None:
 
 @contextmanager
 def closing(*apps: Flask) -> Iterator[None]:
-    """End the apps' threads and connections while their server still runs."""
+    """End the apps' threads and connections while their server is still running."""
     try:
         yield
     finally:

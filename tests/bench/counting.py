@@ -1,4 +1,4 @@
-"""What one request makes the database do, counted where it is done."""
+"""What one request makes the database do, counted in the database."""
 
 import sqlite3
 import subprocess

@@ -1,4 +1,4 @@
-"""A hot key: many clients that send one request again and again, against as many that send it without a key."""
+"""A hot key: many clients repeat one request, compared with as many that send it without a key."""
 
 import os
 import random
@@ -63,7 +63,7 @@ def serve(url: str, guard: str, folder: Path) -> Gunicorn:
 
 
 def take_turns(ports: dict[str, int]) -> list[dict[str, float]]:
-    """Give each server's throughput in each round; one before them only warms them up."""
+    """Give each server's throughput in each round, after a round that only warms them up."""
     turns = list[dict[str, float]]()
     for turn in range(ROUNDS + 1):
         progress("hot key", turn, ROUNDS)
@@ -73,14 +73,14 @@ def take_turns(ports: dict[str, int]) -> list[dict[str, float]]:
 
 
 def flood(port: int, key: str | None) -> float:
-    """Let the clients send the requests, whoever is free the next; give how many a second were answered."""
+    """Let the clients send the requests, each as soon as it is free; give the answers per second."""
     tickets = iter(range(REQUESTS))  # shared, so that nobody is left to send the last ones alone
     spans = race(CLIENTS, partial(send_all, wire_form(port, key), tickets), ready=lambda _: Client(port))
     return REQUESTS / (max(end for _, end in spans) - min(start for start, _ in spans))
 
 
 def send_all(request: bytes, tickets: Iterator[int], client: "Client") -> tuple[float, float]:
-    """Be one of the clients; give when it began and ended. 409: the key's first request is still under way."""
+    """Be one of the clients; give when it began and ended. 409: the key's first request is still running."""
     start = perf_counter()
     statuses = {client.ask(request) for _ in tickets}
     end = perf_counter()
@@ -90,7 +90,7 @@ def send_all(request: bytes, tickets: Iterator[int], client: "Client") -> tuple[
 
 
 def wire_form(port: int, key: str | None) -> bytes:
-    """The request as it goes over the wire, made once: the clients share the machine with what they measure."""
+    """The request as bytes, made once, because the clients share the machine with the servers."""
     lines = [
         "POST /orders HTTP/1.1",
         f"Host: 127.0.0.1:{port}",
@@ -102,7 +102,7 @@ def wire_form(port: int, key: str | None) -> bytes:
 
 
 class Client:
-    """One connection that is kept. Knows just enough HTTP to tell where an answer ends."""
+    """One persistent connection, with just enough HTTP to find the end of an answer."""
 
     def __init__(self, port: int) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=30)

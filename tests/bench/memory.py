@@ -30,7 +30,7 @@ def show_memory(requests: int) -> None:
 
 
 def grow(url: str, requests: int) -> Sequence[tuple[int, int]]:
-    """Serve so many requests, and give after how many of them the process was how large."""
+    """Serve this many requests, and give the size of the process at several points."""
     app, process, samples = make_app(url, "transaction"), psutil.Process(), list[tuple[int, int]]()
     with closing(app):
         for done in range(1, requests + 1):

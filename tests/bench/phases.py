@@ -1,4 +1,4 @@
-"""What phases and effects cost: a checkout of two local steps and a charge, cut into more and more pieces."""
+"""What phases and effects cost: a checkout of two local steps and a charge, divided into more and more pieces."""
 
 import os
 from collections.abc import Iterator, Sequence

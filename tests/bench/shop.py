@@ -57,7 +57,7 @@ def show_shop() -> None:
 
 
 def open_for(url: str) -> list[str]:
-    """Make the tables, and an account for each client; give their tokens."""
+    """Create the tables, and an account for each client; give their tokens."""
     settings = {"SECRET_KEY": SECRET, "SQLALCHEMY_DATABASE_URI": url, "GATEWAY_URL": "", "DEMO_LAB": True}
     app = create_app({**settings, "IDEMPOTENCY_HOUSEKEEPING": False})
     app.test_cli_runner().invoke(args=["seed"])
@@ -74,7 +74,7 @@ def open_for(url: str) -> list[str]:
 
 
 def rate(port: int, tokens: list[str], url: str, is_protected: bool) -> float:
-    """Let the clients buy; give the purchases a second."""
+    """Let the clients buy; give the purchases per second."""
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("DELETE FROM switch")
         connection.execute("INSERT INTO switch VALUES ('protection_off', %s)", [int(not is_protected)])
@@ -102,7 +102,7 @@ def buy(port: int, token: str, tickets: Iterator[int]) -> tuple[float, float]:
 
 
 class Instant(BaseHTTPRequestHandler):
-    """A gateway that charges before anybody can blink."""
+    """A gateway that charges at once."""
 
     protocol_version = "HTTP/1.1"
 

@@ -92,7 +92,7 @@ def check_replay(server: PostgresServer, database: str, key: str) -> None:
 
 
 def framed(*parts: str) -> str:
-    """Write in SQL what core.framing does: every part behind its length."""
+    """Write in SQL what core.framing does: each part with its length in front."""
     return " || ".join(f"int8send(octet_length({part})) || {part}" for part in parts)
 
 

@@ -1,4 +1,4 @@
-"""How long requests take: all kinds take turns in random order, for the machine is never the same twice."""
+"""How long requests take: all kinds take turns in random order, because the machine's speed varies."""
 
 import random
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Every guard is shown on the same app, from outside."""
+"""Every guard is tested on the same app, from outside."""
 
 from tests.apps.guarded_outside import counter, gate, key, ledger, pause, records, serve
 

@@ -1,1 +1,1 @@
-"""Clients and servers that others have made, unchanged, against a protected app."""
+"""Third-party clients and servers, unchanged, against a protected app."""

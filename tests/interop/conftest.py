@@ -44,7 +44,7 @@ class Payments:
         return self._ledger.read_text().splitlines()
 
     def lose_answers(self, count: int) -> None:
-        """Have the API do its work and then hang up, so many times."""
+        """Make the API do its work and then hang up, this many times."""
         for _ in range(count):
             (self._lose / uuid.uuid4().hex).touch()
 

@@ -25,7 +25,7 @@ class StripeLike:
         self._ledger, self._engine = ledger, sqlalchemy.create_engine(database)
 
     def entries(self, what: str, **facts: object) -> int:
-        """How many times something was written down."""
+        """How many times something was recorded."""
         lines = [json.loads(line) for line in self._ledger.read_text().splitlines()]
         return sum(line["what"] == what and facts.items() <= line.items() for line in lines)
 
@@ -38,7 +38,7 @@ class StripeLike:
         return int(self.sql("SELECT count(*) FROM thing")[0][0])
 
     def quarantine_all(self) -> None:
-        """Leave what is stored to a person."""
+        """Quarantine everything that is stored."""
         self.sql("UPDATE idempotency_record SET state = 'quarantined'")
 
     def sql(self, statement: str) -> Any:
@@ -47,7 +47,7 @@ class StripeLike:
             return found.fetchall() if found.returns_rows else None
 
     def wait_for(self, what: str, count: int, **facts: object) -> None:
-        """Return when something was written down so often."""
+        """Return when something was recorded this often."""
         eventually(lambda: self.entries(what, **facts) >= count, what=f"{count} × {what}")
 
     def close(self) -> None:

@@ -19,7 +19,7 @@ LONGEST = 60  # seconds that a run goes on for what it waits for; a busy machine
 
 
 class Flooded:
-    """A run that is over: its exit code, what it said, and its diary."""
+    """A finished run: its exit code, its output and its diary."""
 
     def __init__(self, code: int, output: str, history: History) -> None:
         self.code = code
@@ -32,7 +32,7 @@ class Flooded:
 
 
 def start(file: Path, hosts: Sequence[str], diary: Path, *arguments: str, **told: str) -> "subprocess.Popen[str]":
-    """Start Locust. Of our own variables it gets those that it is told."""
+    """Start Locust with only those of our variables that are given here."""
     diary.mkdir(parents=True, exist_ok=True)
     known = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
     with (diary.parent / "locust.log").open("w") as log:

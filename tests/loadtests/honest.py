@@ -38,7 +38,7 @@ class HonestShop:
         self._crashes = crashes
 
     def open_for(self, intents: int, steps: int) -> Paper:
-        """Let so many intents be attempted for a while, then until each has its end."""
+        """Allow attempts at this many intents for a while, then until each has its end."""
         lines = [self._begin() for _ in range(intents)]
         for _ in range(steps):
             self._step(self._chance.choice(lines))
@@ -60,7 +60,7 @@ class HonestShop:
             self._serve(line)
 
     def _serve(self, line: Line, *, calm: bool = False) -> None:
-        """Let one attempt get one step further; in calm times nothing gets lost."""
+        """Let one attempt take one step; in calm times nothing gets lost."""
         if not line.under_way:
             line.under_way.append(self.paper.send(line.intent))
         sent = self._chance.choice(line.under_way)
@@ -128,7 +128,7 @@ class HonestShop:
         line.has_heard |= outcome == "definitive" or (outcome == "conflict" and line.state == "quarantined")
 
     def _lose(self, line: Line, sent: Sent) -> None:
-        """Let a client wait in vain. One that is killed meanwhile writes nothing at all."""
+        """Let a client get no answer. One that is killed meanwhile writes nothing at all."""
         line.under_way.remove(sent)
         if self._chance.random() < 0.8:
             self.paper.hear(sent, 0, "transient", problem="connection reset")

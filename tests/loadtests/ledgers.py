@@ -1,4 +1,4 @@
-"""A run on paper: diaries and books that agree with each other, into which a test may plant what does not."""
+"""A run on paper: diaries and books that agree, into which a test can plant a contradiction."""
 
 from collections import Counter
 from dataclasses import replace
@@ -32,7 +32,7 @@ class Paper:
         return float(next(self._seconds))
 
     def number(self) -> int:
-        """A number that was not had before."""
+        """A new number."""
         return next(self._numbers)
 
     # -- what clients write
@@ -155,7 +155,7 @@ class Paper:
 
 
 def reference_of(intent: str) -> str:
-    """The reference of the record of an intent, on paper."""
+    """The reference of an intent's record, on paper."""
     return f"REF-{intent}"
 
 

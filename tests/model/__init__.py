@@ -1,1 +1,1 @@
-"""The lease guard's protocol as a model: every order of every fault, tried out to the last state."""
+"""The lease guard's protocol as a model: every fault in every order, up to the last state."""

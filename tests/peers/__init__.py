@@ -1,1 +1,1 @@
-"""What others got wrong, one test for each: its name is the promise. Longer shows of the same are in other rooms."""
+"""Mistakes of similar libraries, one test each: its name is the promise. Other folders test the same at more length."""

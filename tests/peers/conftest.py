@@ -25,7 +25,7 @@ def store(shop_url: str) -> Iterator[Store]:
 
 @pytest.fixture
 def let_pass() -> Callable[[object, timedelta], None]:
-    """`let_pass(store, duration)`: have a store, or a shop's, believe that this much time has passed."""
+    """`let_pass(store, duration)`: make a store, or a shop's, believe that this much time has passed."""
 
     def pass_(of: object, duration: timedelta) -> None:
         SqlWorld(of.store.real if isinstance(of, Shop) else of).let_pass(duration)

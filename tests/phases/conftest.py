@@ -35,7 +35,7 @@ ONCE = {"orders": 1, "payments": 1, "receipts": 1}
 
 @pytest.fixture(autouse=True)
 def process_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """This process's own clock goes on by what `Tables.let_pass` lets pass."""
+    """This process's clock moves by what `Tables.let_pass` lets pass."""
     PASSED.clear()
     monkeypatch.setattr(
         "flask_idempotency.guards.sightings.monotonic", lambda: monotonic() + sum(PASSED), raising=False
@@ -57,7 +57,7 @@ def gateway(_gateway_process: Gateway, tmp_path: Path) -> Iterator[Gateway]:
 
 @pytest.fixture
 def in_background(gateway: Gateway) -> Iterator[Callable[..., Future[Any]]]:
-    """`in_background(call, *args)`: go on meanwhile. Whatever is still held at the end is let go."""
+    """`in_background(call, *args)`: run this meanwhile. Whatever is still held at the end is released."""
     with ThreadPoolExecutor() as pool:
         yield pool.submit
         gateway.heal()
@@ -69,7 +69,7 @@ def id_of(key: str, scope: str = "everyone") -> RecordId:
 
 
 class Tables:
-    """One database, as it is committed: read from outside of any app."""
+    """One database, as committed: read from outside of any app."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -90,7 +90,7 @@ class Tables:
         return self.store.find(id_of(key))
 
     def checkpoints(self, key: str = KEY) -> list[Checkpoint]:
-        """Read how far the run of a key has come."""
+        """Read the checkpoints of a key."""
         return self.store.checkpoints(id_of(key))
 
     def progress(self, key: str = KEY) -> list[str]:
@@ -103,7 +103,7 @@ class Tables:
         self.set_clock_forward(duration)
 
     def set_clock_forward(self, duration: timedelta) -> None:
-        """Let the database believe that so much time has passed, and nobody else."""
+        """Make the database believe that this much time has passed, and nobody else."""
         SqlWorld(self.store).let_pass(duration)
 
     def close(self) -> None:

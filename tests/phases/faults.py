@@ -107,7 +107,7 @@ class Books(inside.Books[Found]):
         return [f"{name} {state}" for name, state in self.ask(statement, id=id_of(key))]
 
     def lapse(self, key: str) -> bool:
-        """Let the lease of a key have passed; False if its owner holds the row in an open transaction."""
+        """Make the lease of a key expire; False if its owner holds the row in an open transaction."""
         try:
             with self._hasty.begin() as connection:
                 connection.execute(sqlalchemy.text(LAPSE[self.kind]), {"id": id_of(key)})
@@ -116,7 +116,7 @@ class Books(inside.Books[Found]):
         return True
 
     def end_idle_transactions(self) -> None:
-        """Do to every transaction that is left open what the server does to it after its time."""
+        """Do to every open transaction what the server does after its time limit."""
         self.ask(
             "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
             " WHERE datname = current_database() AND state LIKE 'idle in transaction%'"
@@ -135,7 +135,7 @@ def opened(url: str, gateway: Gateway, **options: Any) -> Iterator[Shop]:
 
 
 class Stand:
-    """A server that stands for the whole module, with its gateway, and the books of its database."""
+    """A server for the whole module, with its gateway, and the books of its database."""
 
     def __init__(self, counter: Counter, books: Books, gateway: Gateway) -> None:
         self.counter, self.books, self.gateway = counter, books, gateway
@@ -149,7 +149,7 @@ class Stand:
         return self.counter.order_in_background(key, **{"path": CHECKOUT, **headers})
 
     def finish(self, key: str, within: float = 15, **headers: str) -> Answer:
-        """Retry as a client would until there is an answer for good; whoever holds the key is not waited for."""
+        """Retry as a client would until there is a definitive answer, without waiting for whoever holds the key."""
 
         def attempt() -> Answer | None:
             answer = self.order(key, **headers)
@@ -163,7 +163,7 @@ class Stand:
 
 @contextmanager
 def served(folder: Path, url: str, gateway: Gateway, *, via: str | None = None, **options: Any) -> Iterator[Stand]:
-    """Serve the checkout on a database for as long as the block lasts; `via` is another way to it.
+    """Serve the checkout on a database for the duration of the block; `via` is another way to it.
 
     `checkout` has options of `make_app`; the others are those of `how`.
     """

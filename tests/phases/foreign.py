@@ -8,7 +8,7 @@ PROBLEM = "application/problem+json"
 
 
 class Foreign:
-    """Answers each call and each question as the test has said, exceptions are raised; then it is in order."""
+    """Answers each call and each question as the test says, and raises exceptions; afterwards it works normally."""
 
     def __init__(self, *calls: Any, known: tuple[Any, ...] = ()) -> None:
         self.answers, self.known = list(calls), list(known)

@@ -38,7 +38,7 @@ def fork_in_c() -> int:
 
 
 class Child:
-    """Does one step at a time, when told to, and says what each gave."""
+    """Does one step at a time, when told to, and reports the result of each."""
 
     def __init__(self, *steps: Callable[[], object], fork: Callable[[], int] = os.fork) -> None:
         word, self._tell = os.pipe()

@@ -69,7 +69,7 @@ class Shop:
         self.db.init_app(self.app)
 
     def begin(self) -> None:
-        """Protect the app, after the test has added the hooks that shall run before, and make the tables."""
+        """Protect the app, after the test has added the hooks that must run first, and create the tables."""
         store = open_store(self.url)
         store.create()
         store.close()
@@ -121,7 +121,7 @@ class Shop:
             return self.db.engine
 
     def drop(self) -> None:
-        """Leave an empty database to the next shop."""
+        """Leave an empty database for the next shop."""
         with self.app.app_context():
             self.db.drop_all()
         for table in TABLES:  # of which the metadata has nothing where the shop was not protected

@@ -1,1 +1,1 @@
-"""Tests of the workshop itself: a tool nobody has seen work proves nothing."""
+"""Tests of the workshop itself: a tool that was never seen to work proves nothing."""
