@@ -52,16 +52,12 @@ class SharedTransaction:
     @property
     def is_settled(self) -> bool:
         """Whether nothing was written, or undone, that was not committed."""
-        return not (self.to_undo or self._has_open_writes())
+        return not (self.to_undo or self.has_uncommitted())
 
-    def may_leave_changes(self, connection: "SessionConnection | None" = None) -> bool:
-        """Say whether changes may have been written that were neither committed nor rolled back; by one or by any."""
-        changed = (layer.owner for layer in self._layers if layer.is_open and layer.may_have_changed)
-        return any(connection is None or owner is connection for owner in changed)
-
-    def has_uncommitted(self, connection: "SessionConnection") -> bool:
-        """Say whether a connection has written something that it has neither committed nor rolled back."""
-        return any(layer.owner is connection and layer.has_written for layer in self._layers)
+    def has_uncommitted(self, connection: "SessionConnection | None" = None) -> bool:
+        """Say whether something may have been written that was neither committed nor rolled back; by one or by any."""
+        owners = (layer.owner for layer in self._layers if layer.is_open and layer.has_written)
+        return any(connection is None or owner is connection for owner in owners)
 
     def begin(self, connection: "SessionConnection") -> None:
         """Note that a connection had written something before the claim."""
@@ -92,7 +88,6 @@ class SharedTransaction:
             top = Layer(connection, depth)
             self._layers.append(top)
         top.has_written |= intent is not Intent.READ
-        top.may_have_changed |= intent is Intent.CHANGE
         connection.depth_at_work = depth
 
     def undo(self) -> None:
@@ -139,7 +134,6 @@ class SharedTransaction:
             self._transaction.release_savepoint(_name(len(self._layers) - 1))
             merged = self._layers.pop()
             self._layers[-1].has_written |= merged.has_written
-            self._layers[-1].may_have_changed |= merged.may_have_changed
 
     def check_undo(self, connection: "SessionConnection", statement: str) -> None:
         """Raise WorkRefused for a rollback to a savepoint of the app's own if it may undo what others have done."""
@@ -178,16 +172,13 @@ class SharedTransaction:
 
     def _keep_committed(self) -> None:
         """Keep everything if nothing is written that may still be undone."""
-        if self._has_open_writes():
+        if self.has_uncommitted():
             return
         for layer in self._layers:
             if not layer.is_open:
                 self._to_keep = True
                 self._forget_from(0)
                 return
-
-    def _has_open_writes(self) -> bool:
-        return any(layer.owner is not None and layer.has_written for layer in self._layers)
 
     def _undo_from(self, place: int) -> None:
         if place == 0:

@@ -4,6 +4,8 @@ import pytest
 from sqlalchemy import insert, select, text
 
 from flask_idempotency import idempotent
+from tests.transaction.programs import PLACE_ORDER
+from tests.transaction.test_selects_that_write import calls_a_function, inserts_in_a_cte
 
 REPLAYED = "Idempotent-Replayed"
 
@@ -239,3 +241,27 @@ def test_a_success_that_is_not_kept_and_has_committed_nothing_is_sent(shop):
 
     assert [shop.send().status_code for _ in range(2)] == [202, 202]
     assert shop.records == 0
+
+
+@pytest.mark.parametrize("write", [calls_a_function, inserts_in_a_cte], ids=lambda way: way.__name__)
+def test_what_a_select_has_written_and_nobody_commits_is_no_success(make_postgres_shop, write):
+    shop = make_postgres_shop()
+    shop.begin()
+    shop.sql(PLACE_ORDER)
+    shop.app.teardown_request(lambda error: shop.db.session.commit())  # too late
+    shop.serve(idempotent(lambda: (write(shop, shop.db.session(), "left"), ("made", 201))[1]))
+
+    answers = [shop.send() for _ in range(2)]
+
+    assert ([answer.status_code for answer in answers], shop.notes, shop.records) == ([500, 500], [], 0)
+
+
+def test_a_function_in_a_select_that_only_reads_is_left_alone(make_postgres_shop):
+    shop = make_postgres_shop()
+    shop.begin()
+    shop.sql("CREATE FUNCTION doubled(n int) RETURNS int LANGUAGE sql AS 'SELECT 2 * n'")
+    shop.serve(idempotent(lambda: (str(shop.db.session.scalar(text("SELECT doubled(2)"))), 201)))
+
+    answers = [shop.send() for _ in range(2)]
+
+    assert [(answer.status_code, REPLAYED in answer.headers) for answer in answers] == [(201, False), (201, True)]
