@@ -91,6 +91,7 @@ class NoAnswer:
     """Nothing came back, or not all of it; or nobody waited for it."""
 
     reason: str
+    is_closed: bool = False  # all was sent that was to be sent, and then one side hung up
 
 
 @dataclass(frozen=True, slots=True)

@@ -128,20 +128,30 @@ def slow_body(seen: Seen, bench: Bench) -> Verdict:
     if isinstance(after, NoAnswer) or not after.is_success:
         said = after.reason if isinstance(after, NoAnswer) else after.status
         return NotShown(f"the retry afterwards was not answered like a first request: {said}")
-    if seen.effects is not None:
-        if seen.effects > 1:
-            return Broken(f"a slow body and its copy had {times(seen.effects)}", seen.exchanges)
-        return Holds("of a request that arrives slowly and its copy, one ran")
-    if not bench.is_telling:
+    if seen.effects is not None and seen.effects > 1:
+        return Broken(f"a slow body and its copy had {times(seen.effects)}", seen.exchanges)
+    if seen.effects is None and not bench.is_telling:
         return NotShown(ALIKE)
-    if len(_distinct(seen.answers("slow", "copy", "after"))) > 1:
+    if seen.effects is None and len(_distinct(seen.answers("slow", "copy", "after"))) > 1:
         return Broken("a slow body and its copy got different answers", seen.exchanges)
+    if not seen.answers("copy"):
+        return NotShown("no copy was answered while the body was under way")
     return Holds("of a request that arrives slowly and its copy, one ran")
+
+
+def _unsent(seen: Seen, label: str) -> NotShown | None:
+    """Say so if nobody knows that the server saw a request, and its end, before the one that followed."""
+    left = seen[label]
+    if isinstance(left, NoAnswer) and not left.is_closed:
+        return NotShown(f"the request that its client was to leave did not get to its end: {left.reason}")
+    return None
 
 
 def hang_up_runs_once(seen: Seen, bench: Bench) -> Verdict:
     """Count the runs of requests whose client left before the answer."""
     for number in ("0", "1"):
+        if isinstance(unsent := _unsent(seen, f"left {number}"), NotShown):
+            return unsent
         back, again = seen[f"back {number}"], seen[f"again {number}"]
         if not isinstance(back, Answer) or not back.is_success:
             return NotShown("the client that came back was not answered like a first one")
@@ -157,6 +167,8 @@ def hang_up_runs_once(seen: Seen, bench: Bench) -> Verdict:
 def hang_up_settles(seen: Seen, bench: Bench) -> Verdict:
     """Judge whether a client that left gets an answer when it comes back."""
     for number in ("0", "1"):
+        if isinstance(unsent := _unsent(seen, f"left {number}"), NotShown):
+            return unsent
         back = seen[f"back {number}"]
         shown = (*seen.all(f"left {number}"), *seen.all(f"back {number}"))
         if isinstance(back, NoAnswer):
@@ -167,12 +179,16 @@ def hang_up_settles(seen: Seen, bench: Bench) -> Verdict:
 
 
 def cut_body(seen: Seen, bench: Bench) -> Verdict:
-    """Judge the whole request after one that was cut short."""
-    whole = seen["whole"]
+    """Judge a request that was cut short, and the whole one after it."""
+    half, whole = seen["cut"], seen["whole"]
+    if isinstance(half, Answer) and half.is_success:
+        return Broken(f"half a body is answered with {half.status}, like a whole one", seen.exchanges)
     if isinstance(whole, NoAnswer):
         return NotShown(f"the whole request got no answer: {whole.reason}")
     if not whole.is_success:
         return Broken(f"after half a body, the whole request is answered with {whole.status}", seen.exchanges)
     if seen.effects is not None and seen.effects != 1:
         return Broken(f"half a body and the whole request had {times(seen.effects)}", seen.exchanges)
+    if isinstance(unsent := _unsent(seen, "cut"), NotShown):
+        return unsent
     return Holds("half a body leaves nothing behind: the whole request ran")

@@ -1,6 +1,7 @@
 """Carries out steps: one after the other, at one instant, slowly, or not to the end. Judges nothing."""
 
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 
@@ -9,6 +10,7 @@ from flask_idempotency.conformance.steps import Burst, Copy, Leave, Overlap, Per
 from flask_idempotency.conformance.wire import Line, Wire, compose, reason_of
 
 PIECES = 6  # in which a slow client sends its body
+PATIENCE = 4  # times as long as it takes for that, a slow client waits for its copies' answers before the last piece
 FIRST_PAUSE = 0.25  # seconds before a client that was told to come later does so; then twice as long each time
 
 
@@ -75,13 +77,13 @@ class Sender:
         return Exchange(step.label, step.request, exchange.answer, tries)
 
     def _leave(self, step: Leave) -> Exchange:
-        def talk(line: Line, head: bytes, body: bytes) -> NoAnswer:
+        def talk(line: Line, head: bytes, body: bytes) -> Answer | NoAnswer:
             line.write(head + body[: int(len(body) * step.share)])
             self._stopped.wait(step.after)
-            if step.share < 1:
-                line.stop_sending()
-                line.read()  # the request that follows must not overtake the half
-            return NoAnswer("the client hung up")
+            if step.share == 1:
+                return line.leave()
+            line.stop_sending()
+            return line.read()  # the request that follows must not overtake the half
 
         manner = "half of the body" if step.share < 1 else f"hung up after {step.after:g} s"
         return Exchange(step.label, step.request, self._talk(step.request, talk), manner)
@@ -114,15 +116,26 @@ class Sender:
 
     def _overlap(self, step: Overlap) -> tuple[Exchange, ...]:
         found: list[Exchange] = []
-        done = threading.Event()
+        begun, done = threading.Event(), threading.Event()
+        left = threading.Semaphore(0)  # how many copies have their answer
 
         def dawdle(line: Line, head: bytes, body: bytes) -> Answer | NoAnswer:
-            line.write(head)
-            size = -(-len(body) // PIECES) or 1
-            for start in range(0, len(body), size):
-                self._stopped.wait(step.trickle / PIECES)
-                line.write(body[start : start + size])
+            line.write(head if step.trickle else head + body)
+            begun.set()
+            if step.trickle:
+                size = -(-len(body) // PIECES) or 1
+                for start in range(0, len(body), size):
+                    self._stopped.wait(step.trickle / PIECES)
+                    if start + size >= len(body):
+                        await_copies()
+                    line.write(body[start : start + size])
             return line.read()
+
+        def await_copies() -> None:
+            """Send the end of the body after the copies' answers, if those do not wait for it."""
+            deadline = time.monotonic() + PATIENCE * step.trickle
+            for _ in step.copies:
+                left.acquire(timeout=max(0.0, deadline - time.monotonic()))
 
         def first() -> None:
             try:
@@ -130,11 +143,14 @@ class Sender:
                 found.append(Exchange(step.label, step.request, self._talk(step.request, dawdle), manner))
             finally:
                 done.set()
+                begun.set()
 
         def copy(each: Copy) -> None:
+            begun.wait()  # on a busy machine, a copy must not come first
             if not done.wait(each.after):
                 answered = self._send(each.label, each.request)
                 found.append(Exchange(each.label, each.request, answered.answer, f"{each.after:g} s after the first"))
+            left.release()
 
         _in_threads([first, *(partial(copy, each) for each in step.copies)])
         return tuple(found)

@@ -144,9 +144,10 @@ class Line:
         except TimeoutError:
             return NoAnswer(f"none came within {self._timeout:g} s")
         except IncompleteRead:
-            return NoAnswer("it was cut short")
+            return NoAnswer("it was cut short", is_closed=self._broken is None)
         except (OSError, HTTPException) as error:
-            return NoAnswer(reason_of(self._broken or error))
+            is_closed = self._broken is None and isinstance(error, ConnectionError)
+            return NoAnswer(reason_of(self._broken or error), is_closed)
         finally:
             response.close()
         headers = tuple((str(name), str(value)) for name, value in response.headers.items())
@@ -156,6 +157,15 @@ class Line:
         """Tell the server that nothing more comes, and keep listening."""
         with suppress(OSError):  # it has hung up before us
             self._connection.shutdown(socket.SHUT_WR)
+
+    def leave(self) -> NoAnswer:
+        """Hang up without waiting for the answer, and say whether everything was sent before."""
+        self.close()
+        return (
+            NoAnswer("the client hung up", is_closed=True)
+            if self._broken is None
+            else NoAnswer(reason_of(self._broken))
+        )
 
     def close(self) -> None:
         """Hang up."""

@@ -9,17 +9,23 @@ import re
 import select
 import socket
 import threading
+import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import urlsplit
 
 CALLERS = {"Bearer alice-has-a-key": "alice", "Bearer bob-has-another": "bob"}
-RUN_SECONDS = 0.03  # what a request takes: long enough for copies to meet it
 LEASE_SECONDS = 0.3  # of a lock that is planted to end too early
+PATIENCE = 10  # seconds for what is bound to happen: however busy the machine is, no fault is overlooked
+
+# Faults that show only if copies meet a running request: it ends when everybody who is connected has been looked up.
+SHOWN_BY_MEETING = {"runs copies of a running request", "fails in a race", "stays in flight after a race"}
+# Faults that show only if a request whose client left comes before its retry: this server serves one after the other.
+SHOWN_BY_LEAVING = {"forgets the key when the client leaves", "stays in flight when the client leaves"}
 
 
 @dataclass
@@ -30,6 +36,9 @@ class Record:
     status: int = 0  # 0: it is running
     headers: list[tuple[str, str]] = field(default_factory=list)
     body: bytes = b""
+    begun: float = field(default_factory=time.monotonic)
+    is_met: threading.Event = field(default_factory=threading.Event)  # a copy has come while it was running
+    is_done: threading.Event = field(default_factory=threading.Event)
 
 
 class Refused(Exception):
@@ -146,14 +155,13 @@ class Shop:
 
     def serve(self, request: "Handler") -> None:
         looked_up = None
-        if self.has("does not look again after it waited"):
+        if self.has("does not look again after it waited") and request.must_wait():
             key = str(request.headers.get("Idempotency-Key")).strip('"')
             looked_up = (request.caller(), key) in self.records
         body = request.read_body()
         if body is None:
             if not self.has("takes half a body for a request"):
                 return
-            threading.Event().wait(RUN_SECONDS)  # a busy server: a whole request sent meanwhile would come first
             body = b"half"
         if request.caller() == "" and self.has("replays before it authorises"):
             key = str(request.headers.get("Idempotency-Key"))
@@ -188,41 +196,51 @@ class Shop:
         asked = self.fingerprint(request, body)
         with self.lock:
             record = self.records.get(slot)
-            if looked_up is False and record is not None and record.status:
-                record = None
-            if record is None or (
-                self.has("runs copies of a running request") and record.status == 0 and record.fingerprint == asked
-            ):
+            is_overlooked = looked_up is False and record is not None and record.status != 0
+            is_copied = record is not None and self._runs_beside(record, asked)
+            if record is None or is_overlooked or is_copied:
                 self.records[slot] = mine = Record(asked)
+                if is_copied and record is not None:
+                    record.is_met.set()
+                    mine.is_met.set()
                 record = None
+        request.arrived()
         if record is not None:
             self._again(request, slot, record, asked, body)
             return
-        timer = None
-        if self.has("holds its lock for a moment only"):
-            timer = threading.Timer(LEASE_SECONDS, lambda: self.records.pop(slot, None))
-            timer.start()
-        status, headers, answer = request.work(body)
-        if timer is not None:
-            timer.cancel()
-            timer.join()
-        is_gone = request.is_gone()
+        if self.faults & SHOWN_BY_LEAVING:
+            mine.is_met.set()
+        status, headers, answer = request.work(body, mine.is_met)
         if status >= 500 and not (self.dialect == "stripe" or self.has("replays a 5xx")):
             if not self.has("stays in flight after a 5xx"):
                 self.records.pop(slot, None)
-        elif is_gone and self.has("forgets the key when the client leaves"):
-            self.records.pop(slot, None)
-        elif is_gone and self.has("stays in flight when the client leaves"):
-            pass
         else:
             mine.headers, mine.body, mine.status = headers, answer, status
             self.records[slot] = mine
         number = str(uuid.uuid4())
         mine.headers.append(("Original-Request", number))
-        request.answer(status, headers, answer, key=key, number=number, is_marked=self.has("marks first answers"))
+        mine.is_done.set()
+        has_left = self.faults & SHOWN_BY_LEAVING and request.is_gone()
+        with suppress(OSError):
+            request.answer(status, headers, answer, key=key, number=number, is_marked=self.has("marks first answers"))
+        if self.faults & SHOWN_BY_LEAVING and (has_left or request.is_unread()):
+            if self.has("forgets the key when the client leaves"):
+                self.records.pop(slot, None)
+            else:
+                mine.status = 0
+
+    def _runs_beside(self, record: Record, asked: str) -> bool:
+        """Say whether a fault lets a copy run while the first is running."""
+        is_held = time.monotonic() - record.begun < LEASE_SECONDS
+        is_allowed = self.has("runs copies of a running request") or (
+            self.has("holds its lock for a moment only") and not is_held
+        )
+        return is_allowed and record.status == 0 and record.fingerprint == asked
 
     def _again(self, request: "Handler", slot: tuple[str, str], record: Record, asked: str, body: bytes) -> None:
         is_running = record.status == 0
+        if not self.has("holds its lock for a moment only") or record.fingerprint != asked:
+            record.is_met.set()
         if is_running and record.fingerprint == asked and self.has("fails in a race"):
             request.answer(500, [], b"{}")
             return
@@ -236,7 +254,8 @@ class Shop:
             raise self.refusal("reused")
         if is_running or self.has("says 409 for a finished key"):
             if self.has("stays in flight after a race"):
-                threading.Timer(0.1, lambda: self.records.update({slot: Record(asked)})).run()
+                record.is_done.wait(PATIENCE)
+                record.status = 0
             raise self.refusal("in flight")
         request.replay(record)
 
@@ -275,6 +294,13 @@ class Handler(BaseHTTPRequestHandler):
     def caller(self) -> str:
         return CALLERS.get(str(self.headers.get("Authorization")), "")
 
+    def must_wait(self) -> bool:
+        """Say whether more than the last byte of the body is still to come."""
+        self.connection.settimeout(0)
+        there = len(self.rfile.peek())
+        self.connection.settimeout(None)
+        return there + 1 < int(self.headers.get("Content-Length", "0"))
+
     def read_body(self) -> bytes | None:
         """Give the body, or None if the client left in the middle of it."""
         if self.headers.get("Transfer-Encoding"):
@@ -288,14 +314,19 @@ class Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(length)
         return body if len(body) == length else None
 
-    def work(self, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
-        """Do what the request asks for."""
+    def work(self, body: bytes, is_met: threading.Event | None = None) -> tuple[int, list[tuple[str, str]], bytes]:
+        """Do what the request asks for. One that is to take long takes until a copy has met it."""
         shop = self.server.shop
         try:
             asked = json.loads(body)
         except ValueError:
             asked = {}
-        threading.Event().wait(asked.get("seconds", RUN_SECONDS) if isinstance(asked, dict) else RUN_SECONDS)
+        if isinstance(asked, dict) and "seconds" in asked:
+            threading.Event().wait(asked["seconds"])
+            if is_met is not None:
+                is_met.wait(PATIENCE)
+        if shop.faults & SHOWN_BY_MEETING:
+            self.server.await_arrivals()
         with shop.lock:
             if isinstance(asked, dict) and asked.get("fail"):
                 shop.failures += 1
@@ -315,8 +346,30 @@ class Handler(BaseHTTPRequestHandler):
 
     def is_gone(self) -> bool:
         """Say whether the client has hung up."""
-        readable, _, _ = select.select([self.connection], [], [], 0)
-        return bool(readable) and self.connection.recv(1, socket.MSG_PEEK) == b""
+        return is_readable(self.connection) and self.connection.recv(1, socket.MSG_PEEK) == b""
+
+    def is_unread(self) -> bool:
+        """Wait until the client hangs up, and say whether it did so without reading the answer."""
+        try:
+            is_readable(self.connection, PATIENCE)
+            self.connection.recv(1)
+        except OSError:
+            return True
+        return self.connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) != 0
+
+    def setup(self) -> None:
+        super().setup()
+        self.has_arrived = False
+
+    def finish(self) -> None:
+        self.arrived()
+        super().finish()
+
+    def arrived(self) -> None:
+        """Note that the request was looked up, or will never be."""
+        if not self.has_arrived:
+            self.has_arrived = True
+            self.server.note_arrival(-1)
 
     def replay(self, record: Record) -> None:
         shop = self.server.shop
@@ -367,13 +420,37 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
 
+def is_readable(waiting: socket.socket, within: float = 0) -> bool:
+    """Say whether something has come in: bytes, the end, or a connection."""
+    return bool(select.select([waiting], [], [], within)[0])
+
+
 class Server(ThreadingHTTPServer):
     daemon_threads = False  # closing waits for them: a test leaves no thread behind
     request_queue_size = 64
 
     def __init__(self, shop: Shop) -> None:
         self.shop = shop
+        self._arriving, self._changed = 0, threading.Condition()
         super().__init__(("127.0.0.1", 0), Handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        self.note_arrival(1)
+        if self.shop.faults & SHOWN_BY_LEAVING:
+            HTTPServer.process_request(self, request, client_address)
+        else:
+            super().process_request(request, client_address)
+
+    def note_arrival(self, change: int) -> None:
+        """Count those who are connected and were not looked up."""
+        with self._changed:
+            self._arriving += change
+            self._changed.notify_all()
+
+    def await_arrivals(self) -> None:
+        """Wait until everybody who is connected has been looked up."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._arriving == 0 and not is_readable(self.socket), PATIENCE)
 
     def handle_error(self, *_: object) -> None:
         pass  # a client that has left

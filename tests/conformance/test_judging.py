@@ -14,7 +14,7 @@ SENT = Request("POST", "/orders", keys=(b"k",))
 TELLING, ALIKE = Bench(IETF, is_telling=True), Bench(IETF, is_telling=False)
 FIRST, SECOND, SPELT = Answer(201, (), b'{"id": 1}'), Answer(201, (), b'{"id": 2}'), Answer(201, (), b'{ "id":1 }')
 REPLAYED = Answer(201, (("idempotent-replayed", "True"),), b'{"id": 1}')
-GONE = NoAnswer("connection reset")
+GONE, LEFT = NoAnswer("connection reset"), NoAnswer("the client hung up", is_closed=True)
 
 
 def refused(status, *headers, body=b"{}"):
@@ -77,7 +77,11 @@ TABLE = [
     (races.slow_answers, seen(None, first=FIRST, copy=refused(503)), Broken),
     (races.slow_body, seen(2, slow=FIRST, copy=FIRST, after=FIRST), Broken),
     (races.slow_body, seen(None, slow=SECOND, copy=refused(409), after=SECOND), Holds),
-    (races.cut_body, seen(None, cut=GONE, whole=refused(422)), Broken),
+    (races.cut_body, seen(None, cut=LEFT, whole=refused(422)), Broken),
+    (races.cut_body, seen(1, cut=LEFT, whole=FIRST), Holds),
+    (races.cut_body, seen(1, cut=refused(400), whole=FIRST), Holds),
+    (races.cut_body, seen(1, cut=FIRST, whole=FIRST), Broken),
+    (races.cut_body, seen(1, cut=GONE, whole=FIRST), NotShown),
     (races.cut_body, seen(2, cut=GONE, whole=FIRST), Broken),
     (retries.server_error, seen(None, failed=FIRST, again=FIRST, other=SECOND), NotShown),
     (retries.server_error, seen(None, failed=refused(503), again=refused(503), other=refused(503)), NotShown),
@@ -121,10 +125,10 @@ def burst(*copies, after, effects=None):
     return Seen((*found, Exchange("after 0", SENT, after)), effects)
 
 
-def left(back, again, effects=None):
+def left(back, again, effects=None, left=LEFT):
     """What two clients got that left and came back."""
     found = {
-        f"{name} {n}": answer for n in (0, 1) for name, answer in (("left", GONE), ("back", back), ("again", again))
+        f"{name} {n}": answer for n in (0, 1) for name, answer in (("left", left), ("back", back), ("again", again))
     }
     return seen(effects, **found)
 
@@ -150,6 +154,7 @@ RACES = [
     (races.slow_other, seen(None, first=FIRST), TELLING, NotShown),
     (races.slow_other, seen(None, first=FIRST, other=FIRST), TELLING, Broken),
     (races.slow_body, seen(1, slow=FIRST, copy=FIRST, after=FIRST), TELLING, Holds),
+    (races.slow_body, seen(1, slow=FIRST, after=FIRST), TELLING, NotShown),
     (races.slow_body, seen(None, slow=FIRST, copy=FIRST, after=FIRST), ALIKE, NotShown),
     (races.slow_body, seen(None, slow=FIRST, copy=FIRST, after=refused(408)), TELLING, NotShown),
     (races.slow_body, seen(None, slow=FIRST, copy=SECOND, after=SECOND), TELLING, Broken),
@@ -158,7 +163,9 @@ RACES = [
     (races.hang_up_runs_once, left(refused(409), GONE), TELLING, NotShown),
     (races.hang_up_runs_once, left(FIRST, FIRST, effects=2), TELLING, Holds),
     (races.hang_up_runs_once, left(FIRST, FIRST, effects=1), TELLING, Broken),
+    (races.hang_up_runs_once, left(FIRST, FIRST, effects=2, left=GONE), TELLING, NotShown),
     (races.hang_up_settles, left(FIRST, FIRST), TELLING, Holds),
+    (races.hang_up_settles, left(FIRST, FIRST, left=GONE), TELLING, NotShown),
     (races.hang_up_settles, left(refused(409), GONE), TELLING, Broken),
     (races.cut_body, seen(None, cut=GONE, whole=GONE), TELLING, NotShown),
     (retries.same_request, seen(None, first=FIRST, other=FIRST), ALIKE, NotShown),
