@@ -38,6 +38,7 @@ from flask_idempotency.policy import (
 from flask_idempotency.sessions.database import Database, open_database
 from flask_idempotency.settings import Guard, Settings, read_settings
 from flask_idempotency.stores import Store, TablesMissing, TransactionalStore, locate_store, open_store
+from flask_idempotency.stores.sealed import Cipher, SealedStore
 from flask_idempotency.views import has_decorators, has_decorators_inside, is_lazy, load, options_of
 
 NAME = "idempotency"
@@ -233,10 +234,8 @@ def make_state(
         name, wanted = database.engine.name, " or ".join(store.drivers)
         missing = f"the driver {wanted}: write {name}+{wanted}://... in SQLALCHEMY_DATABASE_URI"
         database = None  # its connections cannot be shared, so the records get connections of their own
-    if settings.encryption_keys is not None:
-        from flask_idempotency.stores.sealed import Cipher, SealedStore  # needed by few apps
-
-        store = cast(Store, SealedStore(store, Cipher(settings.encryption_keys)))
+    cipher = None if settings.encryption_keys is None else Cipher(settings.encryption_keys)
+    store = cast(Store, SealedStore(store, cipher))
     defaults = BlueprintDefaults() if defaults is None else defaults
     retention = partial(longest_retention, app, settings.retention, defaults)
     housekeeper = Housekeeper(store, settings.grace, retention, partial(_tell_as, app), enabled=settings.housekeeping)

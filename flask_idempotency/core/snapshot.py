@@ -15,6 +15,8 @@ from flask_idempotency.core.scope import RecordId
 
 Headers = tuple[tuple[str, str], ...]
 
+SEALED = "Idempotency-Sealed"  # the header that marks an encrypted answer; a view's own is dropped
+
 _NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 

@@ -1,7 +1,8 @@
 """A store that never sees what was answered: answers, results and stored requests are encrypted before it writes them.
 
-Put around any store if IDEMPOTENCY_ENCRYPTION_KEYS is set. What identifies a record (id, scope, method, path,
-fingerprint) and how it ended (status, the Location of an answer whose body was not kept) is not encrypted.
+Put around any store. Without IDEMPOTENCY_ENCRYPTION_KEYS it encrypts nothing, and only refuses what was encrypted by a
+process that has keys. What identifies a record (id, scope, method, path, fingerprint) and how it ended (status, the
+Location of an answer whose body was not kept) is never encrypted.
 """
 
 import json
@@ -20,13 +21,13 @@ from flask_idempotency.core.lifecycle import State
 from flask_idempotency.core.record import Asked, Busy, Claim, Finished, Record, Settled
 from flask_idempotency.core.reference import Reference, reference_of
 from flask_idempotency.core.scope import RecordId
-from flask_idempotency.core.snapshot import Answer, Damaged, NotKept, Snapshot
+from flask_idempotency.core.snapshot import SEALED, Answer, Damaged, NotKept, Snapshot
 from flask_idempotency.errors import ConfigError, StoreUnavailable
 from flask_idempotency.stores.contract import Store, TransactionalStore
 
 _FORMAT = b"\x01"
 _KEY_ID_BYTES, _NONCE_BYTES = 4, 12
-_MARK = (("Idempotency-Sealed", "1"),)  # the only header of a sealed answer; no app can set it
+_MARK = ((SEALED, "1"),)  # the only header of a sealed answer
 _TEXT = "sealed:"  # no JSON begins like this
 _RETRY_AFTER = 5  # seconds: somebody must add the key
 
@@ -75,55 +76,56 @@ class Cipher:
 class SealedStore:
     """Any store, with encryption in front of it. What is not about answers or checkpoints is the store's own."""
 
-    def __init__(self, store: Store, cipher: Cipher) -> None:
-        self._store, self._cipher = store, cipher
+    def __init__(self, store: Store, cipher: Cipher | None) -> None:
+        """Without a *cipher*, nothing is encrypted, and what is cannot be read."""
+        self.inner, self._cipher = store, cipher
         self._joined = cast(TransactionalStore, store)  # only asked for what the transaction guard needs
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
+        return getattr(self.inner, name)
 
     # -- records and leases ------------------------------------------------------------------------------------------
 
     def claim(self, asked: Asked, lease: timedelta, first: Checkpoint | None = None) -> Claim | Busy | Settled:
         """Claim; a stored request is encrypted."""
-        found = self._store.claim(asked, lease, None if first is None else self._seal_step(asked.id, first))
+        found = self.inner.claim(asked, lease, None if first is None else self._seal_step(asked.id, first))
         return self._open_found(found)
 
     def complete(self, claim: Claim, answer: Answer, retention: timedelta) -> None:
         """Finish the record with an encrypted answer."""
-        self._store.complete(claim, self._seal(claim.id, answer), retention)
+        self.inner.complete(claim, self._seal(claim.id, answer), retention)
 
     def resolve(self, record: RecordId, answer: Answer, retention: timedelta, remark: str) -> bool:
         """Finish a quarantined record with an encrypted answer."""
-        return self._store.resolve(record, self._seal(record, answer), retention, remark)
+        return self.inner.resolve(record, self._seal(record, answer), retention, remark)
 
     def reopen(self, record: RecordId, remark: str, refuted: Collection[tuple[str, str]] = ()) -> bool:
         """Let the next attempt resume a quarantined record; proofs are encrypted, as results are."""
         sealed = [(name, self._seal_text(record, name, proof)) for name, proof in refuted]
-        return self._store.reopen(record, remark, sealed)
+        return self.inner.reopen(record, remark, sealed)
 
     def checkpoint(self, claim: Claim, made: Checkpoint) -> Claim:
         """Record how far a run has come, with an encrypted result."""
-        return self._store.checkpoint(claim, self._seal_step(claim.id, made))
+        return self.inner.checkpoint(claim, self._seal_step(claim.id, made))
 
     def checkpoints(self, record: RecordId) -> list[Checkpoint]:
         """Read the checkpoints. Raises StoreUnavailable if one cannot be decrypted: nothing may be run without it."""
-        return [self._open_step(record, made) for made in self._store.checkpoints(record)]
+        return [self._open_step(record, made) for made in self.inner.checkpoints(record)]
 
     def abandoned(self, age: timedelta, limit: int = 50) -> list[Record]:
         """Read abandoned records, which have no answer yet."""
-        return self._store.abandoned(age, limit)
+        return self.inner.abandoned(age, limit)
 
     def find(self, record: RecordId) -> Record | None:
         """Read one record."""
-        found = self._store.find(record)
+        found = self.inner.find(record)
         return None if found is None else self._open(found)
 
     def browse(
         self, *, reference: Reference | None = None, state: State | None = None, limit: int = 50
     ) -> list[Record]:
         """Read records for a person; an answer without its key counts as not kept, so that the list can be read."""
-        found = self._store.browse(reference=reference, state=state, limit=limit)
+        found = self.inner.browse(reference=reference, state=state, limit=limit)
         return [self._open(record, is_for_people=True) for record in found]
 
     # -- transactions of the app's own -------------------------------------------------------------------------------
@@ -168,7 +170,7 @@ class SealedStore:
     # -- what is encrypted -------------------------------------------------------------------------------------------
 
     def _seal(self, record: RecordId, answer: Answer) -> Answer:
-        if isinstance(answer, NotKept):
+        if self._cipher is None or isinstance(answer, NotKept):
             return answer
         plain = frame(json.dumps(answer.headers).encode(), answer.body)
         return Snapshot(answer.status, _MARK, self._cipher.encrypt(plain, _about(record, str(answer.status))))
@@ -186,7 +188,7 @@ class SealedStore:
         id_ = record.asked.id
         answer: Answer
         try:
-            plain = self._cipher.decrypt(body, _about(id_, str(status)))
+            plain = self._decrypt(body, _about(id_, str(status)))
             size = int.from_bytes(plain[:8], "big")
             pairs = json.loads(plain[8 : 8 + size])
             answer = Snapshot(status, tuple((name, value) for name, value in pairs), plain[16 + size :])
@@ -205,6 +207,8 @@ class SealedStore:
         return replace(made, result=self._seal_text(record, made.name, made.result))
 
     def _seal_text(self, record: RecordId, name: str, text: str) -> str:
+        if self._cipher is None:
+            return text
         return _TEXT + urlsafe_b64encode(self._cipher.encrypt(text.encode(), _about(record, name))).decode()
 
     def _open_step(self, record: RecordId, made: Checkpoint) -> Checkpoint:
@@ -212,7 +216,7 @@ class SealedStore:
             return made
         try:
             sealed = urlsafe_b64decode(made.result.removeprefix(_TEXT))
-            return replace(made, result=self._cipher.decrypt(sealed, _about(record, made.name)).decode())
+            return replace(made, result=self._decrypt(sealed, _about(record, made.name)).decode())
         except KeyMissing:
             raise _unreadable(record, f"the result of {made.name!r}") from None
         except ValueError:  # of which Damaged is one
@@ -222,6 +226,11 @@ class SealedStore:
                 reference_of(record),
             )
             raise StoreUnavailable(retry_after=_RETRY_AFTER) from None
+
+    def _decrypt(self, sealed: bytes, about: bytes) -> bytes:
+        if self._cipher is None:
+            raise KeyMissing
+        return self._cipher.decrypt(sealed, about)
 
 
 def _about(record: RecordId, what: str) -> bytes:

@@ -135,7 +135,7 @@ def test_a_relative_file_lies_in_the_instance_folder_too(tmp_path):
     app = Flask("file", instance_path=str(tmp_path / "instance"))
     app.config["IDEMPOTENCY_STORE"] = "sqlite:///records.db"
     Idempotency(app, scope=scopes.everyone)
-    store = app.extensions["idempotency"].store
+    store = app.extensions["idempotency"].store.inner
 
     store.create()
     store.close()
@@ -152,7 +152,7 @@ def test_a_file_that_is_named_by_a_uri_lies_where_the_uri_says(tmp_path, monkeyp
     app.config.update(IDEMPOTENCY_STORE=f"sqlite:///{uri}?uri=true", IDEMPOTENCY_HOUSEKEEPING=False)
     Idempotency(app, scope=scopes.everyone)
     app.add_url_rule("/", "view", lambda: "ok", methods=["POST"])
-    store = app.extensions["idempotency"].store
+    store = app.extensions["idempotency"].store.inner
 
     answers = [app.test_client().post("/", headers={"Idempotency-Key": "k"}) for _ in range(2)]
     store.check()
@@ -172,7 +172,7 @@ def test_a_database_in_memory_that_is_named_by_a_uri_makes_no_file(tmp_path, mon
     Idempotency(app, scope=scopes.everyone)
     app.extensions["idempotency"].store.create()
 
-    assert isinstance(app.extensions["idempotency"].store, MemoryStore)
+    assert isinstance(app.extensions["idempotency"].store.inner, MemoryStore)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -182,7 +182,7 @@ def test_an_apps_own_database_holds_the_records(shop_url):
     db.init_app(app)
     Idempotency(app, db=db, scope=scopes.everyone)
     app.add_url_rule("/", "view", lambda: "ok", methods=["POST"])
-    store = app.extensions["idempotency"].store
+    store = app.extensions["idempotency"].store.inner
     store.create()
 
     answers = [app.test_client().post("/", headers={"Idempotency-Key": "k"}) for _ in range(2)]
@@ -204,7 +204,7 @@ def test_a_store_that_says_it_is_empty_is_a_store(shop_url):
 
     Idempotency(app, scope=scopes.everyone, store=store)
 
-    assert app.extensions["idempotency"].store is store
+    assert app.extensions["idempotency"].store.inner is store
 
 
 def test_nothing_is_done_before_an_app_is_given():
@@ -318,7 +318,7 @@ def test_psycopg2_works_under_the_lease_guard_with_connections_of_the_store_s_ow
     app.config.update(IDEMPOTENCY_GUARD="lease", IDEMPOTENCY_HOUSEKEEPING=False)
     db = own_database(make_url(postgres_url).set(drivername="postgresql+psycopg2"))
     Idempotency(app, db=db, scope=scopes.everyone)
-    store, charges = app.extensions["idempotency"].store, []
+    store, charges = app.extensions["idempotency"].store.inner, []
     store.create()
 
     @app.post("/")

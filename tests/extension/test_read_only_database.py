@@ -101,7 +101,7 @@ def test_a_sqlite_file_that_takes_no_writes_is_503_and_one_sentence_while_replay
         connection.execute(db.text("CREATE TABLE orders (note text)"))
     assert order(app, "done").status_code == 201
     caplog.clear()
-    engines = [app.extensions["idempotency"].store._engine]
+    engines = [app.extensions["idempotency"].store.inner._engine]
     with app.app_context():
         engines.append(db.engine)
     for engine in engines:

@@ -139,7 +139,7 @@ def test_a_child_takes_nobody_of_its_parent_for_a_duplicate_that_waits(make_sqli
     shop, parent, may_go_on = make_sqlite_shop(), os.getpid(), threading.Event()
     shop.begin()
     shop.serve(idempotent(lambda: ("made", 201)))
-    store = shop.app.extensions["idempotency"].store
+    store = shop.app.extensions["idempotency"].store.inner
     begin = store._begin
 
     def wait_and_begin(*args):  # not in SQLite: what it holds in another thread at a fork, nobody releases in the child

@@ -2,7 +2,8 @@
 
 import secrets
 
-from flask import request
+import pytest
+from flask import Response, request
 
 from flask_idempotency import Idempotency, effect, idempotent, phase, scopes
 from tests.apps.shop import KEY
@@ -29,14 +30,28 @@ def test_an_answer_is_replayed_as_it_was_and_unreadable_where_it_is_stored(make_
     assert SECRET not in in_the_tables(sql)
 
 
-def test_a_process_without_the_key_answers_503_and_runs_nothing(make_shop):
+@pytest.mark.parametrize("keys", [[secrets.token_urlsafe(32)], None], ids=["another key", "no keys at all"])
+def test_a_process_without_the_key_answers_503_and_runs_nothing(make_shop, keys):
     one = make_shop(encryption_keys=KEYS)
     one.send()
-    other = make_shop(encryption_keys=[secrets.token_urlsafe(32)])
+    other = make_shop(encryption_keys=keys)
 
     answer = other.send()
 
     assert (answer.status_code, answer.json["code"], other.n) == (503, "store-unavailable", 0)
+
+
+def test_an_answer_cannot_pretend_to_be_encrypted(make_shop):
+    def pretend():
+        answer = Response(b"plain", 201, {"Idempotency-Sealed": "1"})
+        del answer.headers["Content-Type"], answer.headers["Content-Length"]
+        return answer
+
+    shop = make_shop(encryption_keys=None, replay_cache=0)
+    shop.answer = pretend
+
+    assert [shop.send().data for _ in range(2)] == [b"plain", b"plain"]
+    assert shop.n == 1
 
 
 def test_results_and_the_stored_request_of_a_run_with_phases_are_unreadable(shop_url, sql):

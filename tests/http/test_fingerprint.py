@@ -251,7 +251,7 @@ def test_static_hosts_and_subdomains_do_not_replay_each_other(store_url, options
     app = Flask("hosts", **options)
     app.config.update(SERVER_NAME="shop.test", IDEMPOTENCY_STORE=store_url, IDEMPOTENCY_HOUSEKEEPING=False)
     Idempotency(app, scope=lambda: "alice")
-    store = app.extensions["idempotency"].store
+    store = app.extensions["idempotency"].store.inner
     store.create()
     for name in hosts:
         app.add_url_rule("/orders", name.replace(".", ""), lambda name=name: name, methods=["POST"], **{kind: name})

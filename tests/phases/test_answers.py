@@ -67,7 +67,7 @@ def test_an_answer_goes_down_with_the_next_phase(desk, foreign):
 
 def test_an_effect_before_a_phase_costs_one_write(desk, foreign):
     serve(desk, foreign, lambda: add(desk))
-    store = desk.app.extensions["idempotency"].store
+    store = desk.app.extensions["idempotency"].store.inner
 
     with patch.object(store, "checkpoint", wraps=store.checkpoint) as written:
         desk.send()

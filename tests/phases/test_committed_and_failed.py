@@ -132,7 +132,7 @@ DOWN = StoreUnavailable(retry_after=1)
 @pytest.mark.parametrize("status", [201, 503])
 def test_what_cannot_be_quarantined_at_once_is_quarantined_as_soon_as_the_store_is_back(make_desk, status):
     desk = make_desk(housekeeping=True)
-    store = desk.app.extensions["idempotency"].store
+    store = desk.app.extensions["idempotency"].store.inner
     told = []
 
     def view():
@@ -155,7 +155,7 @@ def test_what_cannot_be_quarantined_at_once_is_quarantined_as_soon_as_the_store_
 
 
 def test_a_commit_before_the_first_phase_is_not_made_again_though_the_store_failed_when_it_was_found(desk):
-    store = desk.app.extensions["idempotency"].store
+    store = desk.app.extensions["idempotency"].store.inner
 
     def view():
         commit(desk)

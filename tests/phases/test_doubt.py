@@ -75,7 +75,7 @@ def listen(
     shop: Shop, act: Callable[[], object], monkeypatch: pytest.MonkeyPatch, afterwards: Callable[[], object] = nothing
 ) -> list[object]:
     """Have something done just before the shop asks what became of its COMMIT, and after; give what it learns."""
-    store = shop.app.extensions["idempotency"].store
+    store = shop.app.extensions["idempotency"].store.inner
     position, found = store.position, []
 
     def look(claim: Any) -> Any:
@@ -194,7 +194,7 @@ def test_while_a_phase_may_still_be_committed_nobody_goes_on_and_the_lease_is_le
 @pytest.fixture
 def statements(shop: Shop) -> list[str]:
     """What the shop's store has sent, by the point that it was to move a record to."""
-    store, points = shop.app.extensions["idempotency"].store, []
+    store, points = shop.app.extensions["idempotency"].store.inner, []
     execute = store._execute
 
     def listen(connection: Any, messages: Any) -> Any:

@@ -68,7 +68,7 @@ def test_it_is_written_down_before_it_is_asked_for_and_as_soon_as_it_has_answere
 
 def test_an_effect_costs_two_writes(desk):
     serve(desk, Foreign())
-    store = desk.app.extensions["idempotency"].store
+    store = desk.app.extensions["idempotency"].store.inner
 
     with patch.object(store, "checkpoint", wraps=store.checkpoint) as written:
         desk.send()
@@ -107,7 +107,7 @@ def test_of_two_effects_only_the_one_that_is_open_is_asked_for_again(desk):
 def test_what_cannot_be_written_down_is_not_asked_for(desk):
     foreign = Foreign()
     serve(desk, foreign)
-    store = desk.app.extensions["idempotency"].store
+    store = desk.app.extensions["idempotency"].store.inner
 
     with patch.object(store, "checkpoint", side_effect=OutcomeUnknown(retry_after=1)):
         refused = desk.send()
@@ -121,7 +121,7 @@ def test_what_cannot_be_written_down_is_not_asked_for(desk):
 
 def loses_answers(desk):
     """Let no answer of an effect be written down by itself, as long as the block lasts."""
-    store = desk.app.extensions["idempotency"].store
+    store = desk.app.extensions["idempotency"].store.inner
     write = store.checkpoint
 
     def write_others(claim, made):
@@ -448,7 +448,7 @@ def test_what_a_view_answers_for_a_quarantined_effect_is_not_kept(desk, caplog):
 def test_what_could_not_be_quarantined_is_not_sent_again_either(desk):
     foreign = Foreign(Trouble())
     serve(desk, foreign, policy="at_most_once")
-    store = desk.app.extensions["idempotency"].store
+    store = desk.app.extensions["idempotency"].store.inner
 
     with patch.object(store, "quarantine", side_effect=StoreUnavailable(retry_after=1)):
         refused = desk.send()

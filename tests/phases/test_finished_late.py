@@ -51,7 +51,7 @@ def desk(make_desk, monkeypatch):
 
 @pytest.fixture
 def away(desk, monkeypatch):
-    return Away(desk.app.extensions["idempotency"].store, monkeypatch)
+    return Away(desk.app.extensions["idempotency"].store.inner, monkeypatch)
 
 
 def serve(desk, *acts):

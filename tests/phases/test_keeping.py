@@ -21,7 +21,7 @@ def foreign():
 
 @pytest.fixture
 def store(desk):
-    return desk.app.extensions["idempotency"].store
+    return desk.app.extensions["idempotency"].store.inner
 
 
 def serve(desk, view, **options):

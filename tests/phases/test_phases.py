@@ -699,7 +699,7 @@ def lose_connection(desk):
 @pytest.mark.parametrize("trouble", [StoreUnavailable, OutcomeUnknown])
 def test_a_database_that_dies_under_the_view_s_own_reading_is_a_503_with_its_document(make_postgres_desk, trouble):
     desk = make_postgres_desk()
-    store = desk.app.extensions["idempotency"].store
+    store = desk.app.extensions["idempotency"].store.inner
 
     def read_and_lose():
         number = desk.db.session.scalar(text("SELECT pg_backend_pid()"))

@@ -328,7 +328,7 @@ def test_a_reading_that_failed_is_a_mistake_of_the_view_and_not_of_the_store(mak
 
 def test_whoever_is_stopped_while_the_phase_is_opened_leaves_no_connection_behind(make_postgres_desk, monkeypatch):
     desk: Desk = make_postgres_desk()
-    store = desk.app.extensions["idempotency"].store
+    store = desk.app.extensions["idempotency"].store.inner
     fence = store.fence
 
     class TooLate(Exception):

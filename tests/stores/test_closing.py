@@ -47,7 +47,7 @@ def test_an_app_that_is_forgotten_leaves_no_connection_open(store_url):
     app = Flask("shop")
     app.config["IDEMPOTENCY_STORE"] = store_url
     Idempotency(app, scope=scopes.everyone)
-    opened = open_connections(app.extensions["idempotency"].store)
+    opened = open_connections(app.extensions["idempotency"].store.inner)
     del app
     gc.collect()
 

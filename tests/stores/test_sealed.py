@@ -38,6 +38,17 @@ def sealed(store, *keys):
     return SealedStore(store, Cipher(keys or (FIRST,)))
 
 
+def sealed_with_another_key(store):
+    return sealed(store, SECOND)
+
+
+def without_keys(store):
+    return SealedStore(store, None)
+
+
+keyless = pytest.mark.parametrize("other", [sealed_with_another_key, without_keys], ids=lambda each: each.__name__)
+
+
 def finish(store, asked=None, answer=ANSWER):
     """Run one request with an effect to its end."""
     asked = asked or make_asked()
@@ -92,10 +103,11 @@ def test_an_older_key_still_decrypts_and_the_first_one_encrypts(plain):
     assert sealed(plain, SECOND).find(new.id).condition.answer == ANSWER
 
 
+@keyless
 @pytest.mark.parametrize("read", ["find", "claim"])
-def test_a_missing_key_is_503_and_says_which_setting(plain, caplog, read):
+def test_a_missing_key_is_503_and_says_which_setting(plain, caplog, read, other):
     asked = finish(sealed(plain, FIRST))
-    store = sealed(plain, SECOND)
+    store = other(plain)
 
     with pytest.raises(StoreUnavailable):
         store.find(asked.id) if read == "find" else store.claim(asked, LEASE)
@@ -104,21 +116,30 @@ def test_a_missing_key_is_503_and_says_which_setting(plain, caplog, read):
     assert plain.find(asked.id).condition.answer.status == 201
 
 
-def test_a_run_whose_steps_cannot_be_decrypted_is_not_resumed(plain, caplog):
+@keyless
+def test_a_run_whose_steps_cannot_be_decrypted_is_not_resumed(plain, caplog, other):
     half = stop_half_way(sealed(plain, FIRST))
 
     with pytest.raises(StoreUnavailable):
-        sealed(plain, SECOND).checkpoints(half.id)
+        other(plain).checkpoints(half.id)
 
     assert "the result of 'charge'" in caplog.text
 
 
-def test_a_list_for_people_shows_records_without_their_key(plain):
+@keyless
+def test_a_list_for_people_shows_records_without_their_key(plain, other):
     finish(sealed(plain, FIRST))
 
-    (record,) = sealed(plain, SECOND).browse()
+    (record,) = other(plain).browse()
 
     assert record.condition.answer == NotKept(201)
+
+
+def test_without_keys_everything_is_stored_as_it_was_given(plain):
+    asked = finish(without_keys(plain))
+
+    assert plain.find(asked.id).condition.answer == ANSWER
+    assert plain.checkpoints(asked.id)[0].result == CHARGED.result
 
 
 def opened(store, record, body):

@@ -62,7 +62,7 @@ def before_looking(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> Callable[[Cal
 
 def do_before_looking(shop: Shop, act: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Returns what the looks brought: a list that grows."""
-    store = shop.app.extensions["idempotency"].store
+    store = shop.app.extensions["idempotency"].store.inner
     look_again, looks = store.look_again, []
 
     def look(asked: Any) -> Any:
@@ -434,7 +434,7 @@ def test_no_time_limit_of_ours_shows_a_commit_that_waits_for_its_standby(mortal,
     monkeypatch.setattr(postgres_server, "STATEMENT_TIMEOUT", timedelta(seconds=0.3))
     monkeypatch.setattr(pipeline, "ANSWER_TIMEOUT", 1)
     with opened(mortal_books.url) as shop:
-        store = shop.app.extensions["idempotency"].store
+        store = shop.app.extensions["idempotency"].store.inner
         store.find(make_asked().id)
         ghost(True)
 
@@ -451,7 +451,7 @@ def test_the_reaper_does_not_wait_for_a_standby(mortal, mortal_books, ghost):
         mortal_books.ask("UPDATE idempotency_record SET expires_at = expires_at - interval '1 year'")
         ghost(True)
 
-        reaped = shop.app.extensions["idempotency"].store.reap(timedelta(0))
+        reaped = shop.app.extensions["idempotency"].store.inner.reap(timedelta(0))
 
         assert reaped == 1
         assert waiting_for_ghost(mortal) == []
@@ -480,7 +480,7 @@ MANY_LOCKS = "SELECT count(pg_advisory_xact_lock(n)) FROM generate_series(1, 500
 
 
 def test_the_same_request_is_never_taken_for_another_while_a_failed_one_lets_go_of_its_locks(near, books):
-    store, url = near.app.extensions["idempotency"].store, books.url.replace("+psycopg", "")
+    store, url = near.app.extensions["idempotency"].store.inner, books.url.replace("+psycopg", "")
     times = {"patience": timedelta(0), "idle": timedelta(seconds=30)}
     refusals: list[Busy] = []
 

@@ -35,7 +35,7 @@ def shop(make_shop):
 
 def stopping(shop, verb, *, does_it=False):
     """Have the worker stopped where the store does *verb*, before it, or when it is done."""
-    store = shop.app.extensions["idempotency"].store
+    store = shop.app.extensions["idempotency"].store.inner
     method = getattr(store, verb)
 
     def stop(*args, **kwargs):
