@@ -3,6 +3,7 @@
 A 202 points to one, and so can an app's own pages. With ``?answer=1`` a client that lost an answer gets it again.
 """
 
+from dataclasses import replace
 from typing import Any, cast
 
 from flask import Blueprint, Flask, Response, abort, current_app, jsonify, request
@@ -28,6 +29,7 @@ from flask_idempotency.state import State, current_state
 __all__ = ["blueprint"]
 
 JSON = "application/json"
+NO_STORE = ("Cache-Control", "no-store")
 RETRY_AFTER = 2  # seconds, as for a duplicate: most views are done by then
 UNKNOWN = "There is no receipt with this reference for you."
 INTERRUPTED = "No attempt is running: send the same request with the same key to run it."
@@ -122,7 +124,7 @@ def _receipt(state: State, known: Reference, record: Record) -> Response:
 
 def _rendered(known: Reference, receipt: dict[str, Any], *, is_running: bool) -> Response:
     response = jsonify(receipt)
-    response.headers["Cache-Control"] = "no-store"
+    response.headers.add(*NO_STORE)
     response.headers[REFERENCE] = known
     if is_running:
         response.headers["Retry-After"] = str(RETRY_AFTER)
@@ -139,6 +141,12 @@ def _prefers_answer(record: Record) -> bool:
     return False
 
 
+def _uncacheable(snapshot: Snapshot) -> Snapshot:
+    """Forbid caches to store an answer: it may say otherwise, but here it is sent for a GET, and to its caller only."""
+    others = (pair for pair in snapshot.headers if pair[0].lower() != "cache-control")
+    return replace(snapshot, headers=(*others, NO_STORE))
+
+
 def _answer(state: State, known: Reference, record: Record) -> Response:
     """Give the stored answer itself. Raises RequestRefused where there is none, and NotFound once it has expired."""
     if isinstance(record.condition, Running):
@@ -149,7 +157,8 @@ def _answer(state: State, known: Reference, record: Record) -> Response:
     if not isinstance(course, Replay):
         refusal: RequestRefused = course.refusal  # type: ignore[union-attr]  # a settled record is not run
         raise render_refusal(state, refusal, known)
-    snapshot = course.snapshot
+    snapshot = _uncacheable(course.snapshot)
+    course = Replay(snapshot)
     response = restore(snapshot, request, known, current_app.response_class(), state.dialect)
     exchange.put(
         request.environ, Exchange(state, course, state.policy(), known, reading=None, restored=Restored(response))

@@ -73,6 +73,17 @@ def test_an_answer_that_is_no_json_is_given_to_who_accepts_its_type(shop):
     assert get(shop, reference, Accept="*/*").json["state"] == "finished"
 
 
+@pytest.mark.parametrize("headers", [{}, {"Cache-Control": "public, max-age=600"}], ids=["unsaid", "allowed"])
+def test_no_cache_may_keep_an_answer_that_belongs_to_its_caller(shop, headers):
+    shop.answer = lambda: ("made", 200, headers)
+    reference = shop.send().headers[REFERENCE]
+
+    answer = get(shop, reference, "?answer=1")
+
+    assert answer.data == b"made"
+    assert answer.headers.getlist("Cache-Control") == ["no-store"]
+
+
 def test_an_answer_is_given_as_it_was_whatever_hooks_make_of_it(shop):
     @shop.app.after_request
     def meddle(response):
