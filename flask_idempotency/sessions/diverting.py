@@ -7,8 +7,10 @@ from weakref import WeakSet
 from sqlalchemy import Connection, Dialect, ExceptionContext, event
 from sqlalchemy.exc import DBAPIError
 
+from flask_idempotency.errors import IdempotencyError
 from flask_idempotency.sessions.pool import refuse_outside
 from flask_idempotency.sessions.session_connection import SessionConnection, session_connection_of
+from flask_idempotency.sessions.shared import ENDED
 
 _SAVEPOINTS = {
     "do_savepoint": SessionConnection.set_savepoint,
@@ -52,10 +54,15 @@ def _note_failure(context: ExceptionContext) -> None:
 def _noting_statements(execute: Callable[..., None]) -> Callable[..., None]:
     def run(cursor: Any, statement: str, *args: Any) -> None:
         context = args[-1]
-        found = None if context is None else session_connection_of(context.root_connection)
+        if context is None:
+            execute(cursor, statement, *args)
+            return
+        connection = context.root_connection
+        if connection._dbapi_connection is None:
+            raise IdempotencyError(ENDED)  # in another thread, which got this cursor before the request was settled
+        found = session_connection_of(connection)
         if found is None:
-            if context is not None:
-                refuse_outside(context.root_connection, statement)
+            refuse_outside(connection, statement)
             execute(cursor, statement, *args)
             return
         with found.shared.turn:

@@ -19,7 +19,7 @@ from flask_idempotency.sessions.current import CURRENT, RUNS, nothing
 from flask_idempotency.sessions.database import Database
 from flask_idempotency.sessions.outside_commits import watched
 from flask_idempotency.sessions.session_connection import SessionConnection
-from flask_idempotency.sessions.shared import SharedTransaction
+from flask_idempotency.sessions.shared import ENDED, SharedTransaction
 from flask_idempotency.stores.words import Intent
 
 OWN_LEVEL = (
@@ -31,7 +31,6 @@ TAKEN_BEFORE = (
     "A change was made through a connection that was taken from the engine before this transaction began, by a hook"
     " perhaps, and that is no part of it: take the connection in the view or step, or use db.session."
 )
-ENDED = "This connection took part in the transaction of a request that has ended; open another one."
 
 _MARK = "idempotency_is_watched"  # on the class of a pool
 _TAKEN = "flask_idempotency.taken"  # in the environ: the connections that were taken from a pool

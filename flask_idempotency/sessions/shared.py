@@ -7,7 +7,7 @@ after the other, each behind a savepoint. Only the last layers can be undone, ne
 from threading import RLock
 from typing import TYPE_CHECKING, NoReturn
 
-from flask_idempotency.errors import WorkRefused
+from flask_idempotency.errors import IdempotencyError, WorkRefused
 from flask_idempotency.sessions.layers import Layer
 from flask_idempotency.sessions.open_transaction import OpenTransaction
 from flask_idempotency.sessions.turns import in_turn
@@ -24,6 +24,7 @@ TORN_BY_TEXT = (
     "A session of this request rolled back to a savepoint by a statement of its own, and another session may have"
     " written since then; use begin_nested(), or one session."
 )
+ENDED = "This connection took part in the transaction of a request that has ended; open another one."
 
 
 class SharedTransaction:
@@ -43,6 +44,7 @@ class SharedTransaction:
         self._to_keep = False  # something was committed, and has no savepoint yet
         self.to_undo = False  # something was rolled back, and is not undone yet
         self._layers: list[Layer] = []  # what is not kept yet, in order; the savepoint before the first is the store's
+        self._is_over = False  # its sessions have ended; the rest is the store's
         self.is_ending = False  # all that nobody has committed is undone at once
         self._refusal: str | None = None  # why nothing of this may be committed
         self._had_begun = True  # when the last statement was sent
@@ -66,7 +68,12 @@ class SharedTransaction:
 
     @in_turn
     def act(self, connection: "SessionConnection") -> None:
-        """Get ready for the next statement of a connection, which counts as a write unless it is known to read."""
+        """Get ready for the next statement of a connection, which counts as a write unless it is known to read.
+
+        Raises IdempotencyError if the transaction is over, as for a thread that nobody has waited for.
+        """
+        if self._is_over:
+            raise IdempotencyError(ENDED)  # the connection may be in another request's transaction by now
         self.last = connection
         self._had_begun = self._transaction.has_begun()
         self.is_ended |= not (self._had_begun or self.is_undone)
@@ -154,6 +161,7 @@ class SharedTransaction:
     @in_turn
     def end(self) -> None:
         """Undo what was not committed. Raises WorkRefused if that would undo something committed."""
+        self._is_over = True
         self.last = None  # or the two would hold each other until the garbage collector comes
         kept = max((place for place, layer in enumerate(self._layers, 1) if layer.is_committed), default=0)
         if any(layer.is_open and layer.has_written for layer in self._layers[:kept]):

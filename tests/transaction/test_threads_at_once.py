@@ -2,12 +2,14 @@
 
 import asyncio
 import threading
+from contextvars import copy_context
 
 import pytest
 from sqlalchemy import event, insert
 from sqlalchemy.orm import Session
 
 from flask_idempotency import idempotent
+from flask_idempotency.errors import IdempotencyError
 
 WAIT = 10  # seconds; far more than it takes
 
@@ -85,3 +87,50 @@ def test_many_threads_at_once_leave_the_rows_that_they_leave_without_a_key_or_no
 
         assert (answer.status_code, sorted(shop.notes)) in [(201, expected), (500, [])]
         shop.sql("DELETE FROM orders")
+
+
+@pytest.mark.parametrize("make_session", [session_of_the_engine, session_of_the_app], ids=lambda make: make.__name__)
+def test_a_thread_that_nobody_waited_for_writes_nothing_into_the_next_request(make_shop, make_session):
+    """Its connection is the next request's by then, in which its row would be committed, or lost."""
+    shop = make_shop()
+    shop.begin()
+    has_begun, may_go_on, failures = threading.Event(), threading.Event(), []
+
+    def pause(_: object, __: object, ___: object, parameters: object, *____: object) -> None:
+        if "late" in str(parameters):
+            has_begun.set()
+            assert may_go_on.wait(WAIT)
+
+    def write_late() -> None:
+        try:
+            with make_session(shop) as session:
+                session.execute(insert(shop.db.Order).values(note="late"))
+                session.commit()
+        except IdempotencyError as error:
+            failures.append(str(error))
+
+    threads: list[threading.Thread] = []
+
+    @idempotent
+    def leave():
+        threads.append(threading.Thread(target=copy_context().run, args=(write_late,)))
+        threads[0].start()
+        assert has_begun.wait(WAIT)
+        return "made", 201
+
+    @idempotent
+    def follow():
+        shop.db.session.execute(insert(shop.db.Order).values(note="next"))
+        may_go_on.set()
+        threads[0].join(WAIT)
+        shop.db.session.commit()
+        return "made", 201
+
+    shop.serve(leave, "/leave")
+    shop.serve(follow, "/follow")
+    event.listen(shop.engine, "before_cursor_execute", pause)
+
+    answers = [shop.send(path, key=path[1:]).status_code for path in ("/leave", "/follow")]
+
+    assert (answers, shop.notes) == ([201, 201], ["next"])
+    assert ["a request that has ended" in failure for failure in failures] == [True]
