@@ -80,9 +80,11 @@ DEEPER_IN_SOAK: Final = (
     "tests/core",
     "tests/http/test_fuzz.py",
     "tests/phases/test_crash_at_every_line.py",
+    "tests/phases/test_wire_cuts.py",
     "tests/stores/test_state_machine.py",
     "tests/transaction/test_crash_at_every_line.py",
     "tests/transaction/test_random_sessions.py",
+    "tests/transaction/test_wire_cuts.py",
 )
 
 VARIABLE = "TEST_TIER"  # set by the option: modules ask for it while they are imported

@@ -8,9 +8,10 @@ from tests.apps.trials import Wire, sample
 from tests.fixtures.gateway import Gateway
 from tests.fixtures.proxy import Proxy
 from tests.phases.faults import ONE, Books, Found, make_tables, opened
+from tests.tiers import is_quick
 
 LEAST = 100  # messages of one checkout: claim, three phases, two checkpoints, completion
-EVERY = 5
+EVERY = 25 if is_quick() else 5  # a cut costs new connections, and a wait for the locks of those that were lost
 
 
 @pytest.fixture
