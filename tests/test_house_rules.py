@@ -409,10 +409,11 @@ def test_the_wheel_holds_the_package_its_types_and_its_statements_and_nothing_el
         shipped = set(archive.namelist())
 
     assert {re.split("[-/]", name)[0] for name in shipped} == {"flask_idempotency"}  # the package and its dist-info
-    wanted = {by_path(path) for path in PACKAGE.rglob("*") if path.suffix in {".py", ".typed", ".sql"}}
+    wanted = {by_path(path) for path in PACKAGE.rglob("*") if path.suffix in {".py", ".typed", ".sql", ".lua"}}
     assert {name for name in shipped if name.startswith("flask_idempotency/")} == wanted
     assert "flask_idempotency/py.typed" in shipped
     assert any(name.endswith(".sql") for name in shipped)
+    assert any(name.endswith(".lua") for name in shipped)
 
 
 def test_there_is_something_behind_every_extra():

@@ -3,6 +3,7 @@
 Every store, ours or yours, passes ``flask_idempotency.testing.StoreContract``.
 """
 
+import re
 from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -38,8 +39,11 @@ _TECHNOLOGIES = {
     "sqlite": "sqlite",
     "postgresql": "postgres",
     "postgres": "postgres",
+    "redis": "redis",
+    "rediss": "redis",
 }
-_NOT_YET = {"redis", "rediss", "mysql", "mariadb"}
+_NOT_YET = {"mysql", "mariadb"}
+_SEVERAL_HOSTS = re.compile(r"(rediss?)\+(?:sentinel|cluster)://")  # SQLAlchemy cannot read these URLs
 
 
 def locate_store(url: str | None, folder: "Path") -> "str | URL":
@@ -68,8 +72,9 @@ def open_store(url: "str | URL", *, is_apps_own: bool = False) -> Store:
     from sqlalchemy.engine import make_url  # slow to import, and not needed by an app that brings its own store
     from sqlalchemy.exc import ArgumentError
 
+    several = _SEVERAL_HOSTS.match(url) if isinstance(url, str) else None
     try:
-        scheme = make_url(url).get_backend_name()
+        scheme = several[1] if several else make_url(url).get_backend_name()
     except (ArgumentError, ValueError, AttributeError):
         # The URL may hold a password, so it is not repeated.
         raise ConfigError(
@@ -84,7 +89,7 @@ def open_store(url: "str | URL", *, is_apps_own: bool = False) -> Store:
     if scheme in _NOT_YET:
         raise ConfigError(f"IDEMPOTENCY_STORE: {scheme} is not available yet; use postgresql or sqlite.")
     if scheme not in _TECHNOLOGIES:
-        raise ConfigError(f"IDEMPOTENCY_STORE: {scheme} is not a known store; use postgresql, sqlite or memory.")
+        raise ConfigError(f"IDEMPOTENCY_STORE: {scheme} is not a known store; use postgresql, sqlite, redis or memory.")
     technology = _TECHNOLOGIES[scheme]
     try:
         opener: Callable[[str | URL, bool], Store] = import_module(f"{__name__}.{technology}").open_url

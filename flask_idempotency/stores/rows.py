@@ -52,7 +52,7 @@ class SqlRows(ABC):
             case State.RUNNING:
                 condition = Running(to_bytes(token), self._to_instant(until), self._to_duration(left))
             case State.FINISHED:
-                answer = _answer(asked.id, status, headers, to_bytes(body))
+                answer = read_answer(asked.id, status, headers, to_bytes(body))
                 condition = Finished(to_bytes(token), answer, self._to_instant(expires))
             case _:
                 condition = Quarantined()
@@ -82,7 +82,8 @@ def to_bytes(value: Any) -> bytes | None:
     return None if value is None else bytes(value)
 
 
-def _answer(record: RecordId, status: int, headers: str | None, body: bytes | None) -> Answer:
+def read_answer(record: RecordId, status: int, headers: str | None, body: bytes | None) -> Answer:
+    """Read a stored answer; one that is damaged counts as not kept."""
     try:
         return unpack(record, status, headers, body)
     except Damaged:

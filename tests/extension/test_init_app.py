@@ -64,8 +64,8 @@ def test_a_scope_that_may_need_no_arguments_is_accepted(scope):
 @pytest.mark.parametrize(
     ("url", "words"),
     [
-        ("redis://:s3cret@host/0", "redis is not available yet"),
-        ("rediss://:s3cret@host/0", "rediss is not available yet"),
+        ("redis://:s3cret@host:port", "is not a URL"),
+        ("redis://:s3cret@host?colour=red", "is not a Redis URL"),
         ("mysql://user:s3cret@host/db", "mysql is not available yet"),
         ("mysql+pymysql://user:s3cret@host/db", "mysql is not available yet"),
         ("mariadb://user:s3cret@host/db", "mariadb is not available yet"),

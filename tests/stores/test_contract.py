@@ -9,6 +9,8 @@ from flask_idempotency.stores import open_store
 from flask_idempotency.stores.postgres import PostgresStore
 from flask_idempotency.stores.sqlite import SqliteStore
 from flask_idempotency.testing import StoreContract
+from tests.fixtures.redis import RedisServer
+from tests.stores.redis_world import redis_world
 from tests.stores.worlds import MemoryWorld, SqlWorld
 
 
@@ -49,3 +51,18 @@ class TestPostgres(StoreContract):
     @pytest.fixture
     def let_pass(self, store):
         return SqlWorld(store).let_pass
+
+
+class TestRedis(StoreContract):
+    @pytest.fixture
+    def world(self, redis_server: RedisServer):
+        with redis_world(redis_server) as world:
+            yield world
+
+    @pytest.fixture
+    def store(self, world):
+        return world.store
+
+    @pytest.fixture
+    def let_pass(self, world):
+        return world.let_pass

@@ -7,8 +7,11 @@ from flask_idempotency.errors import ConfigError
 from flask_idempotency.stores import open_store
 from flask_idempotency.stores.memory import MemoryStore
 from flask_idempotency.stores.postgres import PostgresStore
+from flask_idempotency.stores.redis import RedisStore
 from flask_idempotency.stores.sqlite import SqliteStore
 from flask_idempotency.testing import LEASE, make_asked
+
+KNOWN = "postgresql, sqlite, redis or memory."
 
 
 @pytest.mark.parametrize(
@@ -23,6 +26,11 @@ from flask_idempotency.testing import LEASE, make_asked
         ("postgresql+psycopg://user@127.0.0.1:5432/db", PostgresStore),
         ("postgresql+psycopg2://user@127.0.0.1/db", PostgresStore),
         ("postgres://user@127.0.0.1/db", PostgresStore),
+        ("redis://:secret@127.0.0.1:1/3", RedisStore),
+        ("rediss://user:secret@127.0.0.1?volatile=accepted&ssl_cert_reqs=none", RedisStore),
+        ("redis+sentinel://user:secret@127.0.0.1:1,127.0.0.1:2/shop/0?sentinel_password=secret", RedisStore),
+        ("rediss+sentinel://127.0.0.1/shop", RedisStore),
+        ("redis+cluster://127.0.0.1:1,[::1]:2?server=checked", RedisStore),
     ],
 )
 def test_the_scheme_chooses_the_store_and_nothing_is_connected_to(url: str, kind: type):
@@ -40,12 +48,10 @@ def test_what_is_no_url_is_refused_in_one_sentence(url):
 @pytest.mark.parametrize(
     ("url", "sentence"),
     [
-        ("redis://:secret@host", "IDEMPOTENCY_STORE: redis is not available yet; use postgresql or sqlite."),
-        ("rediss://:secret@host", "IDEMPOTENCY_STORE: rediss is not available yet; use postgresql or sqlite."),
         ("mysql+pymysql://u:secret@h/d", "IDEMPOTENCY_STORE: mysql is not available yet; use postgresql or sqlite."),
         ("mariadb://u:secret@h/d", "IDEMPOTENCY_STORE: mariadb is not available yet; use postgresql or sqlite."),
-        ("oracle://u:secret@h", "IDEMPOTENCY_STORE: oracle is not a known store; use postgresql, sqlite or memory."),
-        ("file:///etc/passwd", "IDEMPOTENCY_STORE: file is not a known store; use postgresql, sqlite or memory."),
+        ("oracle://u:secret@h", "IDEMPOTENCY_STORE: oracle is not a known store; use " + KNOWN),
+        ("file:///etc/passwd", "IDEMPOTENCY_STORE: file is not a known store; use " + KNOWN),
     ],
 )
 def test_a_scheme_without_a_store_is_refused_in_one_sentence(url: str, sentence: str):
@@ -59,6 +65,33 @@ def test_a_scheme_without_a_store_is_refused_in_one_sentence(url: str, sentence:
 def test_what_is_no_sqlite_url_is_refused_in_one_sentence(url: str):
     with pytest.raises(ConfigError, match=r"^IDEMPOTENCY_STORE is not a SQLite URL; write it like [^\n]+\.$"):
         open_store(url)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://host:port",
+        "redis://:secret@host?socket_timeout=soon",
+        "redis://:secret@host?colour=red",
+        "redis+sentinel://:secret@host",  # no service
+        "redis+sentinel://:secret@host:1,:2/shop",
+        "redis+cluster://:secret@host/1",  # a cluster has one database
+        "redis+cluster://:secret@host?colour=red",
+        "redis+unix://:secret@host/shop",
+    ],
+)
+def test_what_is_no_redis_url_is_refused_in_one_sentence(url: str):
+    sentence = r"^IDEMPOTENCY_STORE is not a (Redis )?URL; write it like [^\n]+\.$"
+    with pytest.raises(ConfigError, match=sentence) as refusal:
+        open_store(url)
+
+    assert "secret" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("option", ["volatile=yes", "server=trusted"])
+def test_an_option_of_ours_has_one_value(option: str):
+    with pytest.raises(ConfigError, match=r"^IDEMPOTENCY_STORE: (volatile|server)= can only be '\w+'; "):
+        open_store(f"redis://host?{option}")
 
 
 def test_what_is_no_postgresql_url_is_refused_in_one_sentence():

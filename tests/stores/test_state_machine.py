@@ -14,7 +14,9 @@ from sqlalchemy.pool import PoolProxiedConnection
 from flask_idempotency.stores import open_store
 from flask_idempotency.stores.database import Message, Rows
 from flask_idempotency.stores.postgres import PostgresStore
+from tests.fixtures.redis import RedisServer
 from tests.stores.machine import StoreMachine
+from tests.stores.redis_world import redis_world
 from tests.stores.worlds import MemoryWorld, SqlWorld, World
 
 
@@ -59,3 +61,8 @@ class LossyWorld(SqlWorld):
 
 def test_the_postgres_store_does_as_foretold_though_answers_are_lost(postgres_store: PostgresStore):
     play(LossyWorld(LossyPostgres(postgres_store._engine)), share=0.3)
+
+
+def test_the_redis_store_does_as_foretold_though_answers_are_lost(redis_server: RedisServer):
+    with redis_world(redis_server) as world:
+        play(world, share=0.2)

@@ -13,6 +13,7 @@ from flask_idempotency.stores.sqlite import SqliteStore
 
 ROOM = Path(str(files(sql.__package__))) / "statements"
 FILES = sorted(ROOM.glob("*/*.sql"))
+SCRIPTS = sorted(ROOM.glob("redis/*.lua"))
 LOCKS = {
     "lock",
     "exists",
@@ -31,6 +32,15 @@ def test_a_statement_opens_with_its_promise_and_fits_on_a_page(path: Path):
 
     assert re.match(r"-- [A-Z]", lines[0])
     assert len(lines) <= 40
+
+
+@pytest.mark.parametrize("path", [path for path in SCRIPTS if path.stem != "common"], ids=lambda path: path.stem)
+def test_a_script_says_what_it_may_do_and_then_its_promise_and_fits_on_a_page(path: Path):
+    lines = path.read_text("utf-8").splitlines()
+
+    assert lines[0] == ("#!lua" if path.stem == "claim" else "#!lua flags=allow-oom")  # a full server refuses claims
+    assert re.match(r"-- [A-Z]", lines[1])
+    assert len(lines) <= 45
 
 
 def test_every_technology_knows_the_same_verbs():

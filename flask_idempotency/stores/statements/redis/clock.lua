@@ -1,0 +1,3 @@
+#!lua flags=allow-oom
+-- The server's time.
+return whole(now)
