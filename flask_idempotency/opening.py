@@ -21,7 +21,7 @@ from flask_idempotency.errors import (
     RequestInFlight,
     RequestRefused,
 )
-from flask_idempotency.guards import claiming
+from flask_idempotency.guards import claiming, hinting
 from flask_idempotency.http import exchange
 from flask_idempotency.http.capture import (
     restore,
@@ -206,11 +206,17 @@ def _open(state: State, asked: Request, options: Options, *, at_decorator: bool 
 def _choose_course(
     state: State, policy: Policy, reading: Reading, treatment: Treatment
 ) -> Attempt | Replay | Refuse | Accept:
-    match _ask_guard(state, policy, reading, treatment.patience):
+    match _ask(state, policy, reading, treatment.patience):
         case Refuse(RequestInFlight(retry_after=after)) if treatment.is_accepted:
             return Accept(after or 1)
         case course:
             return course
+
+
+def _ask(state: State, policy: Policy, reading: Reading, patience: timedelta) -> Attempt | Replay | Refuse:
+    if state.hint is None:
+        return _ask_guard(state, policy, reading, patience)
+    return hinting.choose_course(state, policy, reading, patience, state.hint, _ask_guard)
 
 
 def _ask_guard(state: State, policy: Policy, reading: Reading, patience: timedelta) -> Attempt | Replay | Refuse:

@@ -23,6 +23,7 @@ from flask_idempotency.errors import (
     StoreUnavailable,
     WorkRefused,
 )
+from flask_idempotency.guards import hinting
 from flask_idempotency.http import exchange
 from flask_idempotency.http.additions import add_to_replay
 from flask_idempotency.http.capture import (
@@ -283,15 +284,18 @@ def _conclude(app: Flask, state: State, found: Exchange, attempt: Attempt, sent:
     ending = ending_of(outcome, has_failed=has_failed(policy, outcome, sent))
     if ending is Ending.KEEP_IF_IT_STANDS:
         ending = Ending.KEEP if attempt.stands() else Ending.RELEASE
-    if ending is Ending.KEEP and isinstance(outcome, Made):
-        answer = take_down(policy, outcome, found.response, sent, state.settings.max_body)
-        attempt.complete(answer, late=partial(_do_late, app, found.afterwards))
-    else:
-        had_committed = attempt.has_committed
-        attempt.release(commits=ending is Ending.COMMIT)
-        match outcome:
-            case Made(status, is_kept=False) if had_committed and is_success(status):
-                raise WorkRefused(UNDONE.format(endpoint=request.endpoint, status=status))
+    try:
+        if ending is Ending.KEEP and isinstance(outcome, Made):
+            answer = take_down(policy, outcome, found.response, sent, state.settings.max_body)
+            attempt.complete(answer, late=partial(_do_late, app, found.afterwards))
+        else:
+            had_committed = attempt.has_committed
+            attempt.release(commits=ending is Ending.COMMIT)
+            match outcome:
+                case Made(status, is_kept=False) if had_committed and is_success(status):
+                    raise WorkRefused(UNDONE.format(endpoint=request.endpoint, status=status))
+    finally:
+        hinting.forget(state, found.reading)
     if ending is not Ending.RELEASE:
         do_afterwards(found.afterwards)
 

@@ -32,6 +32,7 @@ class Settings:
     """The settings of one app."""
 
     store: str | None = None  # a file in the instance folder: durable, and shared by the workers of one machine
+    hint: str | None = field(default=None, repr=False)  # none: the database says itself what is running
     namespace: str = ""  # most apps have a database and a gateway account to themselves
     methods: frozenset[str] = field(default=frozenset({"POST", "PATCH"}))  # the methods HTTP does not make repeatable
     required: bool = False  # installing the extension must not break a client
@@ -79,7 +80,7 @@ def check(name: str, value: Any, prefix: str = "") -> Any:
 
 def _shown(name: str, value: object) -> str:
     text = repr(value)
-    is_secret = name in ("STORE", "ENCRYPTION_KEYS") or "@" in text  # a URL may hold a password
+    is_secret = name in ("STORE", "HINT", "ENCRYPTION_KEYS") or "@" in text  # a URL may hold a password
     return "" if is_secret or len(text) > 100 else f", not {text}"
 
 
@@ -126,6 +127,12 @@ def _store(value: Any) -> str | None:
     return value
 
 
+def _hint(value: Any) -> str | None:
+    if value is not None and (not isinstance(value, str) or not value):
+        raise TypeError("must be a URL like redis://host:6379/0")
+    return value
+
+
 def _namespace(value: Any) -> str:
     if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z0-9_.:/-]{0,100}", value):
         raise ValueError("must be at most 100 letters, digits and _ . : / -")
@@ -167,6 +174,7 @@ def _nothing(value: Any) -> None:
 
 _CHECKS: dict[str, Callable[[Any], Any]] = {
     "STORE": _store,
+    "HINT": _hint,
     "NAMESPACE": _namespace,
     "METHODS": _methods,
     "REQUIRED": _boolean,

@@ -38,6 +38,7 @@ from flask_idempotency.policy import (
 from flask_idempotency.sessions.database import Database, open_database
 from flask_idempotency.settings import Guard, Settings, read_settings
 from flask_idempotency.stores import Store, TablesMissing, TransactionalStore, locate_store, open_store
+from flask_idempotency.stores.hints import Hint, open_hint
 from flask_idempotency.stores.sealed import Cipher, SealedStore
 from flask_idempotency.views import has_decorators, has_decorators_inside, is_lazy, load, options_of
 
@@ -73,6 +74,7 @@ class State:
     missing: str = NO_DATABASE  # what the transaction guard and phase() lack without a database
     has_tables_in_metadata: bool = False  # of the app's own database, so that db.create_all() creates them
     on_replay: Sequence[ReplayHook] = ()  # the app may add to it after init_app
+    hint: Hint | None = None  # asked before the store whether a request is running
     defaults: BlueprintDefaults = field(default_factory=BlueprintDefaults)
     waiters: Waiters = field(default_factory=Waiters)
     sightings: Sightings = field(default_factory=Sightings)
@@ -255,6 +257,7 @@ def make_state(
         missing,
         adds_tables,
         on_replay,
+        None if settings.hint is None else open_hint(settings.hint),
         defaults,
     )
     state.policy()  # raises ConfigError for settings that contradict

@@ -28,7 +28,7 @@ def choose_course(
     first = stored_request(state) if policy.resumable else None
     course = _ask(state, policy, reading, first)
     if patience and is_in_flight(course):
-        with _place_to_wait(state) as has_place:
+        with place_to_wait(state) as has_place:
             if has_place:
                 course = _wait(state, policy, reading, first, course, patience)
     return LeaseAttempt(state, policy, course.claim) if isinstance(course, Run) else course
@@ -51,7 +51,7 @@ def course_of(found: Busy | Settled, reading: Reading) -> Replay | Refuse:
     return course
 
 
-def _place_to_wait(state: State) -> AbstractContextManager[bool]:
+def place_to_wait(state: State) -> AbstractContextManager[bool]:
     """Take a place to wait. It is limited only if a hook has read something, so that the session holds a connection."""
     database = state.given_database
     if database is not None and database.holds_connection:

@@ -1,7 +1,7 @@
 """Records in Redis or Valkey, with the lease guard. Each verb is one script, which runs as one atomic step."""
 
 import secrets
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import islice
@@ -221,7 +221,7 @@ class RedisStore:
         asked = [("ZREVRANGE", bucket + name, 0, of_each - 1, "WITHSCORES") for bucket in BUCKETS]
         return self._sorted(asked)[::-1]
 
-    def _sorted(self, asked: list[tuple[object, ...]]) -> list[RecordId]:
+    def _sorted(self, asked: Sequence[tuple[object, ...]]) -> list[RecordId]:
         """Ask the indexes of all buckets together, and give the members of all by their score."""
         found = [each for answer in self._server.ask(asked) for each in _scored(answer)]
         return [id_ for id_, _ in sorted(found, key=itemgetter(1))]

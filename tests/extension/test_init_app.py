@@ -88,6 +88,22 @@ def test_a_store_that_is_none_is_refused(url, words):
     assert sentence.startswith("IDEMPOTENCY_STORE")
 
 
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("memory://", "must be the URL of a Redis or Valkey server"),
+        ("postgresql://user:s3cret@host/db", "must be the URL of a Redis or Valkey server"),
+        ("s3cret", "must be the URL of a Redis or Valkey server"),
+        ("redis://:s3cret@host:port", "is not a Redis URL"),
+        ("redis://:s3cret@host?volatile=accepted", "is not a Redis URL"),
+    ],
+)
+def test_a_hint_that_is_none_is_refused(url, words):
+    sentence = refusal(scope=scopes.everyone, settings={"IDEMPOTENCY_HINT": url})
+
+    assert sentence.startswith(f"IDEMPOTENCY_HINT {words}")
+
+
 @pytest.mark.parametrize("store", ["sqlite:///s3cret.db", object(), 1], ids=["URL", "object", "number"])
 def test_a_store_argument_that_is_none_is_refused(store):
     assert "store= must be a Store object" in refusal(scope=scopes.everyone, store=store)

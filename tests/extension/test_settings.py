@@ -37,6 +37,7 @@ BAD_CHOICES = ["", "nonsense", None, 1, True, [], ["auto"], b"auto"]
 BAD_BOOLEANS = ["true", "True", 1, 0, None, "no", []]
 MALFORMED = {
     "STORE": [42, "", b"x", ["x"], True],
+    "HINT": [42, "", b"x", ["x"], True],
     "NAMESPACE": [None, 1, True, b"shop", ["shop"], " ", "a b", "sh\u00f6p", "shop\n", "x" * 101, "a,b"],
     "METHODS": ["POST", 1, None, [1], ["GET"], ["post", "HEAD"], ["OPTIONS"], ["TRACE"], [""], ["P T"], ["PÖ"], b"PUT"],
     "REQUIRED": BAD_BOOLEANS,
@@ -63,6 +64,7 @@ MALFORMED = {
 }  # fmt: skip
 ACCEPTED = {
     "STORE": [None, "memory://", "sqlite:///x.db", "postgresql://user:s3cret@host/db"],
+    "HINT": [None, "redis://:s3cret@host:6379/1", "redis+sentinel://h1,h2/shop/0"],
     "NAMESPACE": ["", "shop", "eu-1/shop.example:live_2", "x" * 100],
     "METHODS": [["POST"], {"put"}, ("put", "delete"), ("PATCH",), frozenset(), ["PROPFIND"]],
     "REQUIRED": [True, False],

@@ -1,4 +1,4 @@
-"""A script was carried out and its answer was lost: sent again, it is recognised, and says what the first would have."""
+"""A script was carried out and its answer was lost: sent again, it is recognised, and answers as it did first."""
 
 from collections.abc import Iterator
 
@@ -112,12 +112,12 @@ def _losing(world: RedisWorld, decide: str) -> bool:
 
     def lose(verb: str, *words: object) -> object:
         world.loses_next = verb == decide
-        return run(verb, *words)  # type: ignore[arg-type]  # as it was called
+        return run(verb, *words)
 
-    world.store._server.run = lose  # type: ignore[method-assign]
+    world.store._server.run = lose
     try:
         if decide == "resolve":
             return world.store.resolve(make_asked().id, CREATED, RETENTION, "ada")
         return world.store.reopen(make_asked().id, "ada", [("charge", '"declined"')])
     finally:
-        world.store._server.run = run  # type: ignore[method-assign]
+        world.store._server.run = run

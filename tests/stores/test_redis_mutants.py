@@ -90,8 +90,8 @@ def world(change: Change, redis_server: RedisServer) -> Iterator[RedisWorld]:
         text, _ = load_script(change.verb)
         assert change.said in text, f"the mutant changes nothing: {change.verb}.lua does not say {change.said!r}"
         mutant = text.replace(change.said, change.says)
-        world.store._server._script = (  # type: ignore[method-assign]
-            lambda verb: (mutant, digest_of(mutant)) if verb == change.verb else load_script(verb)
+        world.store._server._script = lambda verb: (
+            (mutant, digest_of(mutant)) if verb == change.verb else load_script(verb)
         )
         yield world
 

@@ -218,7 +218,7 @@ def test_whatever_the_server_says_is_503_and_nothing_is_run(error: Exception, re
             raise error
 
     with opened(redis_server, "?server=checked") as store:
-        store._server._clients.here = Failing  # type: ignore[method-assign]
+        store._server._clients.here = Failing
         with pytest.raises(StoreUnavailable) as refused:
             store.claim(make_asked(), LEASE)
 
