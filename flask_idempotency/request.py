@@ -4,12 +4,13 @@ import logging
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from flask import Flask, Response, got_request_exception, request
 from werkzeug.exceptions import HTTPException
 
-from flask_idempotency.core.decision import Accept, Refuse, Replay
+from flask_idempotency.core.decision import Accept, HandedOver, Refuse, Replay
 from flask_idempotency.core.keeping import is_success
 from flask_idempotency.core.outcome import Ending, Made, Pending, ending_of
 from flask_idempotency.core.record import Asked
@@ -64,6 +65,11 @@ NOT_SETTLED = (
 UNDONE = (
     "{endpoint} committed changes and answered {status}, which its keep= does not keep, so they were rolled back: keep"
     " that status too, or commit nothing before such an answer."
+)
+
+NOT_ACCEPTED = (
+    "{endpoint} has handed its request over to a job, which nobody has finished yet, and answered with another status"
+    " than 202: return what hand_over() returns."
 )
 
 log = logging.getLogger("flask_idempotency")
@@ -200,9 +206,14 @@ def _settle_course(
             return mark_refusal(state, found, refusal, response)
         case Exchange(course=Accept(retry_after), reference=str(known), has_failed=False):
             return found.policy.dialect.mark_accepted(response, known, receipt_url(known), retry_after)
+        case Exchange(course=HandedOver(retry_after), reference=str(known), has_failed=False):
+            do_afterwards(found.afterwards)
+            if response.status_code != HTTPStatus.ACCEPTED:
+                return failure_as_answer(WorkRefused(NOT_ACCEPTED.format(endpoint=request.endpoint)), response)
+            return found.policy.dialect.mark_accepted(response, known, receipt_url(known), retry_after)
         case Exchange(attempt=attempt, reference=str(known), reading=Reading() as reading) if attempt:
             try:
-                _conclude(app, state, found, attempt, None if found.has_failed else response)
+                conclude(app, state, found, attempt, None if found.has_failed else response)
             except ClaimLost:
                 return answer_like_a_duplicate(found, reading, response)
             except (OutcomeUnknown, StoreUnavailable, CheckpointUnknown) as refusal:
@@ -237,7 +248,7 @@ def _with_safety_net(app: Flask, state: State) -> "WSGIApplication":
         finally:
             found = exchange.pop(environ, state)
             if found is not None:
-                _abandon(app, state, found)
+                abandon(app, state, found)
             CURRENT_RUN.set(outer_run)
             CURRENT.set(outer)  # the thread serves other requests, and may serve one around this one
 
@@ -253,18 +264,18 @@ def _end_by_hand(app: Flask, state: State, error: BaseException | None) -> None:
         return
     found = exchange.pop(request.environ, state)
     if found is not None and found.attempt is not None:
-        _abandon(app, state, found, nullcontext())
+        abandon(app, state, found, nullcontext())
         if error is None and isinstance(found.outcome, Pending):
             raise IdempotencyError(NOT_SETTLED.format(endpoint=request.endpoint))
 
 
-def _abandon(app: Flask, state: State, found: Exchange, context: AbstractContextManager[object] | None = None) -> None:
+def abandon(app: Flask, state: State, found: Exchange, context: AbstractContextManager[object] | None = None) -> None:
     """Settle a run that nothing else settled: a hook raised, or the worker is being stopped."""
     if found.attempt is None:
         return
     try:
         with app.app_context() if context is None else context:
-            _conclude(app, state, found, found.attempt, None)
+            conclude(app, state, found, found.attempt, None)
     except (ClaimLost, OutcomeUnknown, StoreUnavailable, CheckpointUnknown):
         pass  # it has been logged, and there is no answer to send
     except WorkRefused as error:
@@ -274,7 +285,7 @@ def _abandon(app: Flask, state: State, found: Exchange, context: AbstractContext
         log.exception("could not settle %s after an error; its retry runs once the claim has ended", found.reference)
 
 
-def _conclude(app: Flask, state: State, found: Exchange, attempt: Attempt, sent: Response | None) -> None:
+def conclude(app: Flask, state: State, found: Exchange, attempt: Attempt, sent: Response | None) -> None:
     """End a run: keep its answer, or let the next attempt run. *sent* is the answer as it is sent, if one is.
 
     If a hook has failed, the view's own answer is kept provided that its work is committed. Raises ClaimLost if another

@@ -21,6 +21,9 @@ completed = _namespace.signal(
     "completed", "A run ended with an answer that is kept. With: reference, status, body_kept."
 )
 released = _namespace.signal("released", "A run ended with nothing to keep; the next attempt runs. With: reference.")
+handed_over = _namespace.signal(
+    "handed_over", "A view has handed its request over to a job, which finishes it. With: reference."
+)
 taken_over = _namespace.signal("taken_over", "An attempt took over an expired lease. With: reference, attempt.")
 claim_lost = _namespace.signal("claim_lost", "A run lost its claim to another attempt. With: reference.")
 quarantined = _namespace.signal(

@@ -36,6 +36,13 @@ class Accept:
     retry_after: int
 
 
+@dataclass(frozen=True, slots=True)
+class HandedOver:
+    """Say where the answer will be: a job makes it, and has the claim."""
+
+    retry_after: int
+
+
 def is_in_flight(course: Run | Replay | Refuse) -> bool:
     """Say whether the same request is still running, so that waiting may help."""
     return isinstance(course, Refuse) and isinstance(course.refusal, errors.RequestInFlight)

@@ -59,6 +59,12 @@ class Journal:
             raise IdempotencyError(f"Two steps of this request are named {name!r}; give each its own name.")
         return self.next_recorded
 
+    def skip_to(self, name: str, result: str) -> bool:
+        """Begin after the checkpoint of this name and result; False if there is none."""
+        place = next((i for i, each in enumerate(self._recorded, 1) if (each.name, each.result) == (name, result)), 0)
+        self._passed = [each.name for each in self._recorded[:place]]
+        return place > 0
+
     def enter(self, name: str) -> None:
         """Note that the step of this name begins."""
         self._passed.append(name)

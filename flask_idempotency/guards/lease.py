@@ -176,7 +176,7 @@ class LeaseAttempt:
     def quarantine(self, reason: str) -> Exception:
         """Quarantine the record, and return the refusal to raise."""
         reason = legible(reason)
-        self._undo_what_is_left()
+        self.undo_what_is_left()
         self._write_answered()
         self.state.store.quarantine(self.claim, reason)
         self._standing = Standing.QUARANTINED
@@ -226,7 +226,7 @@ class LeaseAttempt:
         state, known = self.state, reference_of(self.claim.id)
         if not self._is_ours:
             raise ClaimLost
-        is_left = self._undo_what_is_left()
+        is_left = self.undo_what_is_left()
         self._refuse_to_repeat()
         if self.journal.undecided is not None:
             log.error(
@@ -279,7 +279,7 @@ class LeaseAttempt:
         if (self.journal.has_steps or self.has_begun) and (where := self._committed_at()) is not None:
             self._give_to_person(COMMITTED_OUTSIDE.format(where=where))
 
-    def _undo_what_is_left(self) -> bool:
+    def undo_what_is_left(self) -> bool:
         """Roll back what the view has left uncommitted; say whether anything was written."""
         return self.outside is not None and self.outside.undo()
 
@@ -323,7 +323,7 @@ class LeaseAttempt:
         Raises ClaimLost if another attempt took over meanwhile, or if the record is quarantined because the next
         attempt would repeat a commit: the client is answered like any duplicate.
         """
-        self._undo_what_is_left()
+        self.undo_what_is_left()
         if self._is_ours:
             self._refuse_to_repeat()
         claim, known = self.claim, reference_of(self.claim.id)

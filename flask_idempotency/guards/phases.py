@@ -50,7 +50,7 @@ def phase(
     The step does not commit: the phase does, together with its checkpoint. When the request is resumed, the step does
     not run again, and the recorded result is returned.
     """
-    with _held("phase") as held:
+    with current_run("phase") as held:
         found = held.arrive_at(name, Kind.PHASE)
         if found is not None:
             return cast(Result, load_result(found.result))
@@ -85,7 +85,7 @@ def effect(
     ``NoEffect``, which says that it did not, and ``NeedsPerson``. A refusal such as a declined card is an answer:
     return it.
     """
-    with _held("effect") as held:
+    with current_run("effect") as held:
         terms = effects.make_terms(policy, can_be_asked=query is not None, retention=retention, settles_in=settles_in)
         found = held.arrive_at(name, Kind.EFFECT)
         if found is not None and found.state is Progress.DONE:
@@ -225,7 +225,7 @@ def _storable(held: LeaseAttempt, sent: Checkpoint, result: Any) -> str:
 
 
 @contextmanager
-def _held(verb: str) -> Iterator[LeaseAttempt]:
+def current_run(verb: str) -> Iterator[LeaseAttempt]:
     """Give the current request's run, which must be under the lease guard; render a refusal that is raised inside."""
     found = exchange.peek(request.environ, current_state()) if has_request_context() else None
     held = None if found is None else found.attempt

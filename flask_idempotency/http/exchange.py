@@ -13,7 +13,7 @@ from flask import Response
 from werkzeug.exceptions import HTTPException
 
 from flask_idempotency.core import outcome
-from flask_idempotency.core.decision import Accept, Refuse, Replay
+from flask_idempotency.core.decision import Accept, HandedOver, Refuse, Replay
 from flask_idempotency.core.outcome import Outcome, Pending, Raised
 from flask_idempotency.core.preferences import Treatment
 from flask_idempotency.core.reference import Reference
@@ -90,7 +90,7 @@ class Exchange:
     """A request with a key: the course decided for it, and the outcome of its view."""
 
     owner: object  # the app's state: an app may pass its environ on to another app
-    course: Attempt | Replay | Refuse | Accept
+    course: Attempt | Replay | Refuse | Accept | HandedOver
     policy: Policy
     reference: Reference | None
     reading: Reading | None
@@ -105,7 +105,7 @@ class Exchange:
     @property
     def attempt(self) -> Attempt | None:
         """The run, if it is one."""
-        return None if isinstance(self.course, Replay | Refuse | Accept) else self.course
+        return None if isinstance(self.course, Replay | Refuse | Accept | HandedOver) else self.course
 
     @property
     def preferences_honoured(self) -> str:

@@ -105,3 +105,28 @@ def test_what_an_eager_task_commits_in_a_context_of_its_own_is_part_of_the_reque
     shop.meanwhile = lambda: None
     assert [REPLAYED in shop.send("tea").headers for _ in range(2)] == [False, True]
     assert shop.orders == ["a gift", "tea"]
+
+
+def test_a_task_finishes_the_request_that_was_handed_over_to_it(make_shop: Callable[..., Any]) -> None:
+    shop = make_shop(celery.HandedOver)
+
+    answers = [shop.send("tea") for _ in range(2)]
+    assert [answer.status_code for answer in answers] == [202, 202]
+    assert len({answer.headers["Location"] for answer in answers}) == 1
+    shop.work()
+
+    receipt = shop.app.test_client().get(answers[0].headers["Location"]).json
+    assert (receipt["state"], receipt["status"]) == ("finished", 201)
+    replay = shop.send("tea")
+    assert (replay.status_code, replay.json["item"], replay.headers[REPLAYED]) == (201, "tea", "true")
+    assert shop.orders == ["tea"]
+
+
+def test_a_task_that_fails_is_retried_and_its_request_is_finished_once(make_shop: Callable[..., Any]) -> None:
+    shop = make_shop(celery.HandedOver)
+    shop.failures = 2
+    shop.send("tea")
+
+    shop.work()
+
+    assert (shop.send("tea").status_code, shop.orders, shop.tries) == (201, ["tea"], 3)

@@ -11,7 +11,10 @@ from flask_idempotency import signals
 from flask_idempotency.errors import OutcomeUnknown, StoreUnavailable
 from tests.apps.shop import REFERENCE, REPLAYED
 
-NAMES = ["claimed", "replayed", "refused", "completed", "released", "taken_over", "claim_lost", "quarantined", "reaped"]
+NAMES = [
+    "claimed", "replayed", "refused", "completed", "released", "handed_over", "taken_over", "claim_lost", "quarantined",
+    "reaped",
+]  # fmt: skip
 
 
 CIRCUMSTANCES = ("guard", "endpoint", "seconds")
@@ -33,7 +36,7 @@ def told(shop):
         yield heard
 
 
-def test_there_are_nine_of_them():
+def test_there_are_ten_of_them():
     named = {name for name, value in vars(signals).items() if isinstance(value, NamedSignal)}
 
     assert named == set(NAMES)

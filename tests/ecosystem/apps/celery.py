@@ -5,13 +5,17 @@ from uuid import uuid4
 
 import celery
 from celery.contrib.testing.worker import start_worker
+from flask import request
 
-from flask_idempotency import after_commit, idempotent
+from flask_idempotency import after_commit, idempotent, jobs, phase, receipts
 from tests.ecosystem.shop import Shop
 from tests.fixtures.processes import eventually
 
 PACKAGE = "Celery"
-STEP = "Enqueue in `after_commit(lambda: task.delay(…))`; before that, workers cannot see the new rows."
+STEP = (
+    "Enqueue in `after_commit(lambda: task.delay(…))`; before that, workers cannot see the new rows. A task that"
+    " answers the request itself is [handed over](guide/jobs.md)."
+)
 
 
 class Tasks(Shop):
@@ -58,3 +62,52 @@ class Eager(Tasks):
 
     def work(self) -> None:
         """There is nothing left to do."""
+
+
+class HandedOver(Tasks):
+    """The task places the order: the request is handed over to it. Not a shop like the others, as it answers 202."""
+
+    databases = ()
+    failures = 0
+
+    def build(self) -> None:
+        self.celery = celery.Celery("shop", broker="memory://", backend="cache+memory://", set_as_current=False)
+        self.celery.conf.update(worker_hijack_root_logger=False, task_default_queue=f"queue-{uuid4()}")
+        self.tries = 0
+        self.seen = []
+        app, add = self.app, self.add
+
+        @self.celery.task(name="place", bind=True, acks_late=True, max_retries=None, shared=False)
+        def place(task: Any, ticket: str, item: str) -> None:
+            self.tries += 1
+            try:
+                with app.app_context():
+                    is_settled = jobs.run(ticket, add, item)
+            except RuntimeError as error:
+                raise task.retry(countdown=0, exc=error) from error
+            if not is_settled:
+                raise task.retry(countdown=0)
+            self.seen.append([item])
+
+        self.protect()
+        self.app.register_blueprint(receipts.blueprint())
+
+        @self.app.post("/orders")
+        @idempotent(guard="lease", in_flight="accepted")
+        def create() -> Any:
+            item = request.get_json()["item"]
+            return jobs.hand_over(lambda ticket: place.delay(ticket, item))
+
+    def add(self, item: str) -> Any:
+        """Place the order in a step, unless it is to fail first."""
+        if self.failures:
+            self.failures -= 1
+            raise RuntimeError("not yet")
+
+        def step() -> Any:
+            order = self.Order(item=item)
+            self.db.session.add(order)
+            self.db.session.flush()
+            return {"id": order.id, "item": item}
+
+        return phase("placed", step), 201
