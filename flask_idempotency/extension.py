@@ -1,6 +1,6 @@
 """What an app uses: the extension itself, and the functions for its views; the decorators are beside it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from flask import Blueprint, Flask, Response, after_this_request, request
@@ -12,6 +12,7 @@ from flask_idempotency.errors import ConfigError
 from flask_idempotency.http import exchange
 from flask_idempotency.http.additions import ReplayHook
 from flask_idempotency.http.forms import idempotency_field
+from flask_idempotency.openapi import document
 from flask_idempotency.policy import (
     DEFAULT,
     CallerFunction,
@@ -118,6 +119,15 @@ class Idempotency:
     def describe(self) -> dict[str, Any]:
         """Give the current app's rules as plain data, for a page about keys and an OpenAPI document."""
         return describe(current_state())
+
+    def document(self, spec: Mapping[str, Any]) -> dict[str, Any]:
+        """Give a copy of the current app's OpenAPI document in which protected operations have the key's header, our
+        headers, and every refusal.
+
+        *spec* is OpenAPI 3.0 or 3.1, or Swagger 2.0, as plain data, from any generator. An operation is recognised by
+        its path and method; what it says already stays. Raises ConfigError for anything else.
+        """
+        return document(current_state(), spec)
 
 
 def after_commit(act: Callable[[], object]) -> None:

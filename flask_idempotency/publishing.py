@@ -28,7 +28,7 @@ def describe(state: State) -> dict[str, Any]:
         "wait": int(settings.wait.total_seconds()),
         "max_body": settings.max_body,
         "dialect": settings.dialect,
-        "docs_url": settings.docs_url,
+        "docs_url": state.dialect.page,
         "openapi": _components(state.dialect, settings.required),
     }
 
@@ -45,13 +45,10 @@ def _components(dialect: Dialect, required: bool) -> dict[str, Any]:
             "IdempotencyReference": {"schema": {"type": "string", "pattern": PATTERN}},
         },
         "schemas": dialect.schemas,
-        "responses": {each.component: dialect.describe(each) for each in _kinds(RequestRefused) if each.component},
+        "responses": {each.component: dialect.describe(each) for each in documented()},
     }
 
 
-def _kinds(refusal: type[RequestRefused]) -> Iterator[type[RequestRefused]]:
-    """Give a class of refusals, and its subclasses that have their own component."""
-    yield refusal
-    for kind in refusal.__subclasses__():
-        if "component" in vars(kind):
-            yield from _kinds(kind)
+def documented() -> Iterator[type[RequestRefused]]:
+    """Give the kinds of refusals that have a component of their own, and stand for others of their status."""
+    return (kind for kind in RequestRefused.__subclasses__() if "component" in vars(kind))

@@ -12,10 +12,13 @@ from flask_idempotency.core.key import KeySyntax
 from flask_idempotency.core.preferences import InFlight
 from flask_idempotency.errors import ConfigError
 
+DOCS_URL = "https://flask-idempotency.readthedocs.io/en/latest/errors.html"
+# A page that is sent in a header between angle brackets, with the code of the refusal appended.
+IS_PAGE = re.compile(r"https?://[0-9A-Za-z][!$-;=?-Z_a-z~]*")
+
 Guard = Literal["transaction", "lease"]
 DialectName = Literal["ietf", "stripe"]
 
-DOCS_URL = "https://flask-idempotency.readthedocs.io/en/latest/errors.html"
 SHORTEST, LONGEST_LEASE, LONGEST_RETENTION = timedelta(seconds=1), timedelta(days=1), timedelta(days=3650)
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 KEY_BYTES = 32  # AES-256
@@ -46,7 +49,7 @@ class Settings:
     dialect: DialectName = "ietf"  # the draft's statuses, problem documents
     key_syntax: KeySyntax | None = None  # as the dialect's clients write their keys
     max_body: int = 4 * 1024 * 1024  # bytes: holds any form or JSON order, and bounds a worker's memory
-    docs_url: str = DOCS_URL
+    docs_url: str = DOCS_URL  # or the app's own page of its rules, if it serves one
     housekeeping: bool = True  # renews leases and reaps; without it, run flask idempotency reap regularly
     encryption_keys: tuple[bytes, ...] | None = field(default=None, repr=False)  # none: the database is trusted
     quota: None = None
@@ -146,8 +149,7 @@ def _size(value: Any) -> int:
 
 
 def _docs_url(value: Any) -> str:
-    # It is sent in a header between angle brackets, with the code of the refusal appended.
-    if not isinstance(value, str) or not re.fullmatch(r"https?://[0-9A-Za-z][!$-;=?-Z_a-z~]*", value):
+    if not isinstance(value, str) or not IS_PAGE.fullmatch(value):
         raise ValueError("must be an absolute http or https URL without a fragment")
     return value
 

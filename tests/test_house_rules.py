@@ -400,7 +400,7 @@ def test_an_explained_exception_is_accepted(comment):
 # -- what is shipped ---------------------------------------------------------------------------------------------------
 
 
-def test_the_wheel_holds_the_package_its_types_and_its_statements_and_nothing_else(tmp_path):
+def test_the_wheel_holds_the_package_with_its_types_statements_and_pages_and_nothing_else(tmp_path):
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path]
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True, timeout=60)
 
@@ -409,7 +409,8 @@ def test_the_wheel_holds_the_package_its_types_and_its_statements_and_nothing_el
         shipped = set(archive.namelist())
 
     assert {re.split("[-/]", name)[0] for name in shipped} == {"flask_idempotency"}  # the package and its dist-info
-    wanted = {by_path(path) for path in PACKAGE.rglob("*") if path.suffix in {".py", ".typed", ".sql", ".lua"}}
+    kinds = {".py", ".typed", ".sql", ".lua", ".html"}
+    wanted = {by_path(path) for path in PACKAGE.rglob("*") if path.suffix in kinds}
     assert {name for name in shipped if name.startswith("flask_idempotency/")} == wanted
     assert "flask_idempotency/py.typed" in shipped
     assert any(name.endswith(".sql") for name in shipped)

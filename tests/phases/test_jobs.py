@@ -294,6 +294,14 @@ def test_a_job_whose_worker_died_is_started_again_by_a_retry(exports, records):
     assert (exports.notes, exports.post().json) == (["asked"], {"rows": 3})
 
 
+def test_while_its_ticket_waits_no_retry_starts_another_job(exports, records):
+    exports.post()
+    records.let_pass(LEASE * 2)
+
+    assert exports.post().status_code == 202
+    assert len(exports.queue) == 1
+
+
 def test_until_then_its_receipt_says_to_send_the_request_again(exports, records):
     address = exports.post().headers["Location"]
     records.let_pass(WITHIN + LEASE)

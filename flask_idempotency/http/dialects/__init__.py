@@ -11,6 +11,8 @@ from flask import Response
 from flask_idempotency.core.key import KeySyntax
 from flask_idempotency.core.snapshot import SEALED, Answer, Snapshot
 from flask_idempotency.errors import RequestRefused
+from flask_idempotency.http.rules_links import rules_url
+from flask_idempotency.settings import DOCS_URL
 
 REFERENCE, REPLAYED = "Idempotency-Reference", "Idempotent-Replayed"
 OURS = frozenset({REFERENCE.lower(), REPLAYED.lower(), SEALED.lower()})  # a view's own values for these are dropped
@@ -26,6 +28,15 @@ class Dialect(ABC):
     keeps_failures: ClassVar[bool]  # whether a 5xx that a view has answered is kept, and replayed
     knows_receipts: ClassVar[bool]  # whether its clients understand that a 202 is not the object they asked for
     schemas: ClassVar[dict[str, Any]]  # of its documents, for OpenAPI
+
+    @property
+    def page(self) -> str:
+        """The page that explains refusals, each at an anchor named after its code."""
+        return (rules_url() if self.docs_url == DOCS_URL else None) or self.docs_url
+
+    def status_of(self, refusal: type[RequestRefused]) -> int:
+        """Give the status of a kind of refusal."""
+        return refusal.code
 
     @abstractmethod
     def render(self, refusal: RequestRefused) -> Response:
@@ -94,7 +105,7 @@ class Dialect(ABC):
 
 
 def open_dialect(name: str, docs_url: str) -> Dialect:
-    """Give the dialect of this name, whose refusals link to *docs_url*."""
+    """Give the dialect of this name, whose refusals link to *docs_url*, or by default to the app's rules."""
     if name == "stripe":
         from flask_idempotency.http.dialects.stripe import Stripe
 

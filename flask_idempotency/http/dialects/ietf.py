@@ -43,7 +43,7 @@ class Ietf(Dialect):
     def render(self, refusal: RequestRefused) -> Response:
         """Make the document."""
         document = {
-            "type": f"{self.docs_url}#{refusal.problem}",
+            "type": f"{self.page}#{refusal.problem}",
             "title": refusal.title,
             "status": HTTPStatus(refusal.code).value,
             "detail": refusal.description,
@@ -59,7 +59,7 @@ class Ietf(Dialect):
 
     def mark_refusal(self, response: Response, refusal: RequestRefused) -> Response:
         """Link to the page about it, too."""
-        link = f'<{self.docs_url}#{refusal.problem}>; rel="describedby"; type="text/html"'
+        link = f'<{self.page}#{refusal.problem}>; rel="describedby"; type="text/html"'
         if link not in response.headers.getlist("Link"):
             response.headers.add("Link", link)
         return super().mark_refusal(response, refusal)

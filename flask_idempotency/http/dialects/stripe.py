@@ -7,6 +7,7 @@ the object that was to be created. Nothing of the stored request or answer is ev
 import json
 import secrets
 import string
+from collections.abc import Iterable
 from dataclasses import replace
 from http import HTTPStatus
 from typing import Any, ClassVar
@@ -53,12 +54,12 @@ class Stripe(Dialect):
     def render(self, refusal: RequestRefused) -> Response:
         """Make the envelope."""
         kind = type(refusal)
-        refusal.code = _status(kind)  # for signals, and for a handler of the app that answers with it
+        refusal.code = self.status_of(kind)  # for signals, and for a handler of the app that answers with it
         known = "" if refusal.reference is None else f" Reference: {refusal.reference}."
         error = {
             **_names(kind),
             "message": f"{_title(refusal)}. {refusal.description}{known}",
-            "doc_url": f"{self.docs_url}#{refusal.problem}",
+            "doc_url": f"{self.page}#{refusal.problem}",
         }
         text = json.dumps({"error": error}, indent=2) + "\n"
         return self.mark_refusal(Response(text, refusal.code, content_type=CONTENT_TYPE), refusal)
@@ -99,26 +100,39 @@ class Stripe(Dialect):
             response.headers[ECHO] = key
         return response
 
+    def status_of(self, refusal: type[RequestRefused]) -> int:
+        """Give the status; that of a reused key is Stripe's."""
+        return HTTPStatus.BAD_REQUEST.value if issubclass(refusal, KeyReused) else super().status_of(refusal)
+
     def describe(self, refusal: type[RequestRefused]) -> dict[str, Any]:
         """Describe one; its status is part of the description, because a ``responses`` entry has no field for it."""
+        alike = [each for each in RequestRefused.__subclasses__() if self._is_alike(each, refusal)]
         headers: dict[str, Any] = {
-            SHOULD_RETRY: {"schema": {"type": "string", "const": "true" if refusal.retryable else "false"}},
+            SHOULD_RETRY: {
+                "schema": {"type": "string", **_one_of("true" if each.retryable else "false" for each in alike)}
+            },
             REQUEST_ID: {"schema": {"type": "string"}},
         }
         if refusal.retryable:
             headers["Retry-After"] = {"schema": {"type": "integer", "minimum": 1}}
-        names = {name: {"const": value} for name, value in _names(refusal).items()}
+        names = {name: _one_of(_names(each)[name] for each in alike) for name in _names(refusal)}
         ours = {"$ref": "#/components/schemas/IdempotencyError"}
         error = {"properties": {"error": {"properties": names}}}
         return {
-            "description": f"{_status(refusal)}: {refusal.title}. {refusal.detail}",
+            "description": f"{self.status_of(refusal)}: {refusal.title}. {refusal.detail}",
             "headers": headers,
             "content": {CONTENT_TYPE: {"schema": {"allOf": [ours, error]}}},
         }
 
+    def _is_alike(self, one: type[RequestRefused], other: type[RequestRefused]) -> bool:
+        """Say whether two kinds have one status, and the same members."""
+        return self.status_of(one) == self.status_of(other) and set(_names(one)) == set(_names(other))
 
-def _status(kind: type[RequestRefused]) -> int:
-    return HTTPStatus.BAD_REQUEST.value if issubclass(kind, KeyReused) else kind.code
+
+def _one_of(values: Iterable[str]) -> dict[str, Any]:
+    """Write a schema that allows these values."""
+    found = list(dict.fromkeys(values))
+    return {"const": found[0]} if len(found) == 1 else {"enum": found}
 
 
 def _names(kind: type[RequestRefused]) -> dict[str, str]:

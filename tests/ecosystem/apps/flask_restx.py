@@ -20,7 +20,7 @@ class Undecorated(Shop):
 
     def add_api(self, decorator: Any, decorators: Any = ()) -> None:
         """Register a resource."""
-        api = Api(self.app)
+        self.api = api = Api(self.app)
         order = api.model("Order", {"item": fields.String(required=True)})
         place_order = self.place_order
 
@@ -30,6 +30,7 @@ class Undecorated(Shop):
 
             @decorator
             @api.expect(order, validate=True)
+            @api.response(201, "The order")
             def post(self) -> Any:
                 return place_order(api.payload["item"]), 201
 
