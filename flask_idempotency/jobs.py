@@ -181,10 +181,11 @@ def _run(app: Flask, state: State, policy: Policy, attempt: LeaseAttempt, work: 
     environ, known = request.environ, reference_of(attempt.claim.id)
     found = Exchange(state, attempt, policy, known, reading=None, at_decorator=True)
     exchange.prepare(environ)
-    exchange.note_opening(environ, policy)
+    opening = exchange.note_opening(environ, policy)
     exchange.put(environ, found)
     try:
         attempt.begin()
+        opening.note_start()
         response = _answer_of(app, found, attempt, work)
     except BaseException:
         exchange.pop(environ, state)

@@ -162,7 +162,7 @@ def _open(state: State, asked: Request, options: Options, *, at_decorator: bool 
         return None
     if exchange.peek(asked.environ) is not None:
         raise IdempotencyError(NESTED)
-    exchange.note_opening(asked.environ, policy)
+    opening = exchange.note_opening(asked.environ, policy)
     known: Reference | None = None
     reading: Reading | None = None
     course: Attempt | Replay | Refuse | Accept
@@ -200,6 +200,7 @@ def _open(state: State, asked: Request, options: Options, *, at_decorator: bool 
                 attempt.begin()
             except RequestRefused as refusal:
                 raise render_refusal(state, refusal, known) from refusal
+            opening.note_start()
             return None
 
 

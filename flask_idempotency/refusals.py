@@ -45,8 +45,8 @@ def render_refusal(state: State, refusal: RequestRefused, known: Reference | Non
 
 def _dialect(state: State) -> Dialect:
     """Give the dialect of the current request, or of the app before the view's is known."""
-    policy = exchange.policy_in(request.environ)
-    return state.dialect if policy is None else policy.dialect
+    opening = exchange.opening_in(request.environ)
+    return state.dialect if opening is None else opening.policy.dialect
 
 
 def register(app: Flask) -> None:

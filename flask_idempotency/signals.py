@@ -1,7 +1,8 @@
 """One signal for every outcome, sent by the app with the record's reference, and never with a key or a body.
 
 All but ``reaped`` also carry the guard, the endpoint and the seconds since the request was opened, or None outside of a
-request. A receiver cannot change what happens to the request: an exception that it raises is logged and ignored.
+request; ``waited`` and ``ran`` say how many of them were spent waiting for another attempt, and in the view. A receiver
+cannot change what happens to the request: an exception that it raises is logged and ignored.
 """
 
 import logging
@@ -18,7 +19,7 @@ claimed = _namespace.signal("claimed", "A request was claimed, and its view runs
 replayed = _namespace.signal("replayed", "A request got the stored answer. With: reference, status.")
 refused = _namespace.signal("refused", "A request was refused. With: reference or None, problem, status.")
 completed = _namespace.signal(
-    "completed", "A run ended with an answer that is kept. With: reference, status, body_kept."
+    "completed", "A run ended with an answer that is kept. With: reference, status, body_kept, late."
 )
 released = _namespace.signal("released", "A run ended with nothing to keep; the next attempt runs. With: reference.")
 handed_over = _namespace.signal(
@@ -26,6 +27,9 @@ handed_over = _namespace.signal(
 )
 taken_over = _namespace.signal("taken_over", "An attempt took over an expired lease. With: reference, attempt.")
 claim_lost = _namespace.signal("claim_lost", "A run lost its claim to another attempt. With: reference.")
+effect_undecided = _namespace.signal(
+    "effect_undecided", "The outcome of an effect is unknown; the next attempt finds it out. With: reference, effect."
+)
 quarantined = _namespace.signal(
     "quarantined", "A record needs manual review; its retries are refused. With: reference."
 )
@@ -53,8 +57,16 @@ def tell_of_quarantine(reference: str, reason: str | None, app: object = None) -
 
 
 def _circumstances() -> dict[str, object]:
-    """Give the guard, endpoint and age of the current request."""
+    """Give the guard and the endpoint of the current request, and what its time was spent on."""
     if not has_request_context():
-        return {"guard": None, "endpoint": None, "seconds": None}
-    guard, seconds = exchange.opening_in(request.environ)
-    return {"guard": guard, "endpoint": request.endpoint, "seconds": seconds}
+        return dict.fromkeys(["guard", "endpoint", "seconds", "waited", "ran"])
+    endpoint, opening = request.endpoint, exchange.opening_in(request.environ)
+    if opening is None:
+        return {**dict.fromkeys(["guard", "seconds", "waited", "ran"]), "endpoint": endpoint}
+    return {
+        "guard": opening.policy.guard,
+        "endpoint": endpoint,
+        "seconds": opening.seconds,
+        "waited": opening.waited,
+        "ran": opening.ran,
+    }

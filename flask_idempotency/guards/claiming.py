@@ -4,12 +4,15 @@ from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from time import monotonic
 
+from flask import request
+
 from flask_idempotency.core.checkpoint import Checkpoint
 from flask_idempotency.core.decision import Refuse, Replay, Run, decide, is_in_flight
 from flask_idempotency.core.fingerprint import Fingerprint
 from flask_idempotency.core.record import Busy, Claim, Settled
 from flask_idempotency.core.reference import reference_of
 from flask_idempotency.guards.lease import LeaseAttempt, stored_request
+from flask_idempotency.http.exchange import counted_as_waiting
 from flask_idempotency.http.reading import Reading
 from flask_idempotency.policy import Policy
 from flask_idempotency.signals import tell_of_quarantine
@@ -30,7 +33,8 @@ def choose_course(
     if patience and is_in_flight(course):
         with place_to_wait(state) as has_place:
             if has_place:
-                course = _wait(state, policy, reading, first, course, patience)
+                with counted_as_waiting(request.environ):
+                    course = _wait(state, policy, reading, first, course, patience)
     return LeaseAttempt(state, policy, course.claim) if isinstance(course, Run) else course
 
 

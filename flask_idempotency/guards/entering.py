@@ -3,6 +3,7 @@
 import logging
 from datetime import timedelta
 
+from flask import request
 from sqlalchemy import Connection
 from sqlalchemy.orm import Session
 
@@ -15,6 +16,7 @@ from flask_idempotency.errors import (
 )
 from flask_idempotency.guards.claiming import course_of
 from flask_idempotency.guards.transaction import TransactionAttempt
+from flask_idempotency.http.exchange import counted_as_waiting
 from flask_idempotency.http.reading import Reading
 from flask_idempotency.policy import Policy
 from flask_idempotency.sessions.app_sessions import (
@@ -71,7 +73,8 @@ def choose_course(
         with state.wait_limit.place(state.database.engine) as has_place:
             if not has_place:
                 return course
-            found = _ask(state, policy, reading.asked, session, patience)
+            with counted_as_waiting(request.environ):
+                found = _ask(state, policy, reading.asked, session, patience)
     if isinstance(found, Settled):
         state.remember(found.record)
     return found if isinstance(found, TransactionAttempt) else course_of(found, reading)

@@ -136,7 +136,7 @@ class Housekeeper:
         log.warning("finished_late: the answer of %s, which could not be stored at once, is stored now", known)
         self.forget(claim)
         kept = not isinstance(answer, NotKept)
-        self._tell(signals.completed, reference=known, status=answer.status, body_kept=kept)
+        self._tell(signals.completed, reference=known, status=answer.status, body_kept=kept, late=True)
 
     def _reap(self) -> float:
         """Delete one batch; give the seconds until the next."""

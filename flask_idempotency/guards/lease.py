@@ -269,7 +269,7 @@ class LeaseAttempt:
             state.waiters.wake(self.claim.id)
         state.housekeeper.forget(self.claim)
         kept = not isinstance(answer, NotKept)
-        signals.tell(signals.completed, reference=known, status=answer.status, body_kept=kept)
+        signals.tell(signals.completed, reference=known, status=answer.status, body_kept=kept, late=False)
 
     def _refuse_to_repeat(self) -> None:
         """Quarantine a run with steps that has committed something outside of them: a retry would commit it again.

@@ -15,6 +15,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 
 from flask import has_request_context, request
 
+from flask_idempotency import signals
 from flask_idempotency.core import effects
 from flask_idempotency.core.checkpoint import Checkpoint, Kind, Progress, dump_result, effect_key, load_result
 from flask_idempotency.core.effects import Ask, GiveUp, Send, Terms, Wait
@@ -174,6 +175,7 @@ def _call(held: LeaseAttempt, sent: Checkpoint, call: Callable[[str], Any], trou
             log.error("effect_undecided: %s of %s %s, because its call raised:\n%s", *told)
         else:
             log.warning("effect_undecided: %s of %s %s, because its call raised:\n%s", *told)
+        signals.tell(signals.effect_undecided, reference=reference_of(held.claim.id), effect=sent.name)
         raise OutcomeUnknown(retry_after=1) from error
 
 

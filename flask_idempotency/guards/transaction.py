@@ -114,11 +114,12 @@ class TransactionAttempt:
             elif isinstance(error, ClaimLost):
                 log.warning("claim_lost: %s was run beside us, and its answer stands", known)
                 signals.tell(signals.claim_lost, reference=known)
+            elif isinstance(error, WorkRefused):
+                signals.tell(signals.released, reference=known)
             raise
         self.joined.fire_events()
-        signals.tell(
-            signals.completed, reference=known, status=answer.status, body_kept=not isinstance(answer, NotKept)
-        )
+        kept = not isinstance(answer, NotKept)
+        signals.tell(signals.completed, reference=known, status=answer.status, body_kept=kept, late=False)
 
     def _what_is_left(self, answer: Answer | None) -> WorkRefused | None:
         """Give the error to raise if changes were left uncommitted. In most requests this needs no query."""

@@ -3,7 +3,8 @@
 It is not in ``flask.g``, which inside an outer app context leaks from one request to the next.
 """
 
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import get_ident
 from time import monotonic
@@ -21,12 +22,11 @@ from flask_idempotency.core.snapshot import Answer
 from flask_idempotency.errors import RequestInFlight, RequestRefused
 from flask_idempotency.http.reading import Reading
 from flask_idempotency.policy import Policy
-from flask_idempotency.settings import Guard
 
 _SLOT = "flask_idempotency.exchange"
 _BY_HAND = "flask_idempotency.by_hand"  # the thread that has pushed the context, if wsgi_app did not
 _REFERENCE = "flask_idempotency.reference"  # stays when the slot is emptied, for later hooks and logs
-_OPENED = "flask_idempotency.opened"  # stays too, for refusals and signals: the policy, and the time of opening
+_OPENED = "flask_idempotency.opened"  # stays too, for refusals and signals
 
 
 class Restored:
@@ -43,6 +43,32 @@ class Restored:
         if response is not self._response or response.response != self._body:
             return False
         return response.status == self._status and list(response.headers) == self._headers
+
+
+class Opening:
+    """The policy by which a request was opened, and what its time was spent on since then."""
+
+    __slots__ = ("_at", "_began", "policy", "ran", "waited")
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+        self.waited = 0.0  # seconds, for another attempt's answer
+        self.ran = 0.0  # seconds, in the view and in what the app does after it
+        self._at, self._began = monotonic(), 0.0
+
+    @property
+    def seconds(self) -> float:
+        """The time since the request was opened."""
+        return monotonic() - self._at
+
+    def note_start(self) -> None:
+        """Note that the view runs from here on."""
+        self._began = monotonic()
+
+    def note_end(self) -> None:
+        """Note that the request is about to be settled."""
+        if self._began and not self.ran:
+            self.ran = monotonic() - self._began
 
 
 class Attempt(Protocol):
@@ -183,21 +209,26 @@ def is_by_hand(environ: Environ) -> bool:
     return _BY_HAND in environ and environ[_BY_HAND] == get_ident()
 
 
-def note_opening(environ: Environ, policy: Policy) -> None:
+def note_opening(environ: Environ, policy: Policy) -> Opening:
     """Note the policy of a request, and the time."""
-    environ[_OPENED] = policy, monotonic()
+    opening = environ[_OPENED] = Opening(policy)
+    return opening
 
 
-def policy_in(environ: Environ) -> Policy | None:
-    """Give the policy by which a request was opened, settled or not."""
-    opened: tuple[Policy, float] | None = environ.get(_OPENED)
-    return None if opened is None else opened[0]
+def opening_in(environ: Environ) -> Opening | None:
+    """Give what was noted of a request when it was opened, and since then, whether it is settled or not."""
+    return cast(Opening | None, environ.get(_OPENED))
 
 
-def opening_in(environ: Environ) -> tuple[Guard, float] | tuple[None, None]:
-    """Give the guard of a request, settled or not, and the seconds since it was opened."""
-    opened: tuple[Policy, float] | None = environ.get(_OPENED)
-    return (None, None) if opened is None else (opened[0].guard, monotonic() - opened[1])
+@contextmanager
+def counted_as_waiting(environ: Environ) -> Iterator[None]:
+    """Count the time of the block as waiting, not as time of the guard itself."""
+    began = monotonic()
+    try:
+        yield
+    finally:
+        if (opening := opening_in(environ)) is not None:
+            opening.waited += monotonic() - began
 
 
 def put(environ: Environ, exchange: Exchange) -> None:
@@ -219,6 +250,8 @@ def pop(environ: Environ, owner: object) -> Exchange | None:
     found = peek(environ, owner)
     if found is not None:
         environ[_SLOT].clear()
+        if (opening := opening_in(environ)) is not None:
+            opening.note_end()
     return found
 
 

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
+from prometheus_client import CollectorRegistry
+
+from flask_idempotency import telemetry
 from tests.bench.apps import Case, closing, make_app, post
 from tests.bench.counting import COUNTABLE, REQUESTS, Count, Counter, count_postgres, sqlite_counter
 from tests.bench.dbos_app import IS_INSTALLED, dbos_app
@@ -23,6 +26,8 @@ def our_company(url: str) -> Iterator[Sequence[Case]]:
     """The unprotected request first; the others are compared to it."""
     plain, joined, leased = make_app(url), make_app(url, "transaction"), make_app(url, "lease")
     elsewhere = make_app(url, "lease")  # a store of its own, as another worker has it
+    counted = make_app(url, "transaction")
+    telemetry.prometheus(counted, CollectorRegistry())
     by_hand = make_handwritten_app(url)
     again, finished = str(uuid4()), list[str]()
 
@@ -30,13 +35,14 @@ def our_company(url: str) -> Iterator[Sequence[Case]]:
         finished.append(str(uuid4()))
         post(elsewhere, finished[-1])
 
-    with closing(plain, joined, leased, elsewhere, by_hand):
+    with closing(plain, joined, leased, elsewhere, counted, by_hand):
         post(leased, again)
         post(by_hand, again)
         yield [
             Case("unprotected", lambda: post(plain)),
             Case("no key", lambda: post(joined), 1.02, 0),
             Case("transaction guard, first run", lambda: post(joined, str(uuid4())), 1.20, 0),
+            Case("the same, with metrics", lambda: post(counted, str(uuid4())), 1.22, 0),
             Case("transaction guard, replay", lambda: post(joined, again), 0.50, 0),
             Case("lease guard, first run", lambda: post(leased, str(uuid4())), 1.60, 2),
             Case("lease guard, first replay", lambda: post(leased, finished.pop()), 0.50, 0, finish_elsewhere),

@@ -12,12 +12,12 @@ from flask_idempotency.errors import OutcomeUnknown, StoreUnavailable
 from tests.apps.shop import REFERENCE, REPLAYED
 
 NAMES = [
-    "claimed", "replayed", "refused", "completed", "released", "handed_over", "taken_over", "claim_lost", "quarantined",
-    "reaped",
+    "claimed", "replayed", "refused", "completed", "released", "handed_over", "taken_over", "claim_lost",
+    "effect_undecided", "quarantined", "reaped",
 ]  # fmt: skip
 
 
-CIRCUMSTANCES = ("guard", "endpoint", "seconds")
+CIRCUMSTANCES = ("guard", "endpoint", "seconds", "waited", "ran")
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def told(shop):
         yield heard
 
 
-def test_there_are_ten_of_them():
+def test_there_are_eleven_of_them():
     named = {name for name, value in vars(signals).items() if isinstance(value, NamedSignal)}
 
     assert named == set(NAMES)
@@ -49,7 +49,7 @@ def test_a_first_run_is_claimed_and_completed(shop, told, path):
 
     assert told == [
         ("claimed", {"reference": known, "attempt": 1}),
-        ("completed", {"reference": known, "status": 201, "body_kept": True}),
+        ("completed", {"reference": known, "status": 201, "body_kept": True, "late": False}),
     ]
 
 
@@ -57,7 +57,7 @@ def test_a_run_whose_body_is_not_kept_is_completed_too(shop, told):
     shop.answer = lambda: iter(["stream"])
     known = shop.send().headers[REFERENCE]
 
-    assert told[1] == ("completed", {"reference": known, "status": 200, "body_kept": False})
+    assert told[1] == ("completed", {"reference": known, "status": 200, "body_kept": False, "late": False})
 
 
 def test_a_replay_is_told_once(shop, told):
@@ -147,7 +147,7 @@ def test_a_takeover_and_the_claim_it_cost(shop, told, let_pass):
         ("claimed", {"reference": known, "attempt": 1}),
         ("taken_over", {"reference": known, "attempt": 2}),
         ("claimed", {"reference": known, "attempt": 2}),
-        ("completed", {"reference": known, "status": 201, "body_kept": True}),
+        ("completed", {"reference": known, "status": 201, "body_kept": True, "late": False}),
         ("claim_lost", {"reference": known}),
         ("replayed", {"reference": known, "status": 201}),
     ]
@@ -241,23 +241,36 @@ def test_every_outcome_of_a_request_tells_its_guard_its_endpoint_and_its_seconds
     shop.send(path, key="transient")
 
     assert set(circumstances) == {"claimed", "completed", "replayed", "refused", "released"}
-    (endpoint,) = {endpoint for _, endpoint, _ in circumstances.values()}
+    (endpoint,) = {endpoint for _, endpoint, *_ in circumstances.values()}
     assert shop.app.url_map.bind("").match(path, "POST")[0] == endpoint
-    assert {guard for guard, _, _ in circumstances.values()} == {"lease"}
-    assert all(0 <= seconds < 60 for _, _, seconds in circumstances.values())
+    assert {guard for guard, *_ in circumstances.values()} == {"lease"}
+    assert all(0 <= seconds < 60 for _, _, seconds, *_ in circumstances.values())
 
 
 def test_a_refusal_before_the_key_is_read_tells_them_too(shop, circumstances):
     shop.send(key="a,b")
 
-    guard, endpoint, seconds = circumstances["refused"]
+    guard, endpoint, seconds, *_ = circumstances["refused"]
     assert (guard, endpoint is not None, seconds >= 0) == ("lease", True, True)
 
 
-def test_seconds_count_from_the_opening_of_the_request(shop, circumstances, monkeypatch):
-    clock = iter(range(100, 1000, 7))
-    monkeypatch.setattr("flask_idempotency.http.exchange.monotonic", lambda: next(clock))
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock of requests that goes as far as the test lets it."""
+    now = [100.0]
+    monkeypatch.setattr("flask_idempotency.http.exchange.monotonic", lambda: now[0])
+    return now
 
+
+def test_seconds_count_from_the_opening_of_the_request_and_ran_is_what_the_view_took(shop, circumstances, clock):
+    def run():
+        clock[0] += 7
+        return shop.create()
+
+    shop.answer = run
+    with signals.claimed.connected_to(lambda app, **facts: clock.__setitem__(0, clock[0] + 2)):
+        shop.send()
     shop.send()
 
-    assert (circumstances["claimed"][2], circumstances["completed"][2]) == (7, 14)
+    assert circumstances["completed"][2:] == (9, 0, 7)
+    assert circumstances["replayed"][2:] == (0, 0, 0)
