@@ -37,7 +37,14 @@ from flask_idempotency.policy import (
 )
 from flask_idempotency.sessions.database import Database, open_database
 from flask_idempotency.settings import Guard, Settings, read_settings
-from flask_idempotency.stores import Store, TablesMissing, TransactionalStore, locate_store, open_store
+from flask_idempotency.stores import (
+    ExpiringStore,
+    Store,
+    TablesMissing,
+    TransactionalStore,
+    locate_store,
+    open_store,
+)
 from flask_idempotency.stores.hints import Hint, open_hint
 from flask_idempotency.stores.sealed import Cipher, SealedStore
 from flask_idempotency.views import has_decorators, has_decorators_inside, is_lazy, load, options_of
@@ -221,6 +228,8 @@ def make_state(
         store = open_store(url, is_apps_own=database is not None)
     elif not callable(getattr(store, "claim", None)):
         raise ConfigError("store= must be a Store object; put the URL of a store into IDEMPOTENCY_STORE.")
+    if isinstance(store, ExpiringStore):
+        store.grace = settings.grace
     adds_tables, missing, replay_cache = False, NO_DATABASE, settings.replay_cache
     if database is not None and isinstance(store, TransactionalStore):
         adds_tables = hasattr(getattr(db, "metadata", None), "tables")

@@ -25,6 +25,7 @@ pytest_plugins = [
     "tests.tiers",
     "tests.fixtures.processes",
     "tests.fixtures.postgres",
+    "tests.fixtures.dynamodb",
     "tests.fixtures.proxy",
     "tests.fixtures.redis",
     "tests.fixtures.browser",

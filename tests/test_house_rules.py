@@ -168,7 +168,7 @@ def test_a_missing_docstring_is_seen_wherever_a_name_is_public():
 
 # -- technologies ------------------------------------------------------------------------------------------------------
 
-TECHNOLOGY = re.compile(r"sqlite|postgres|psycopg|mysql|mariadb|redis|valkey", re.IGNORECASE)
+TECHNOLOGY = re.compile(r"sqlite|postgres|psycopg|mysql|mariadb|redis|valkey|dynamo|boto", re.IGNORECASE)
 ABOVE_STORES = [path for path in MODULES if PACKAGE / "stores" not in path.parents]
 
 
@@ -201,6 +201,7 @@ def test_nothing_above_the_stores_names_a_technology(path):
         'is_embedded = dialect.name == "sqlite"',
         "import psycopg",
         "from redis.client import Redis",
+        "import boto3",
         "from flask_idempotency.stores.postgres import open_url",
         "from flask_idempotency.stores import sqlite_file",
         "sqlite_path = 1",

@@ -9,14 +9,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from flask_idempotency.errors import ConfigError
-from flask_idempotency.stores.contract import Store, TransactionalStore
+from flask_idempotency.stores.contract import ExpiringStore, Store, TransactionalStore
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from sqlalchemy import URL
 
-__all__ = ["Store", "TransactionalStore", "include_object", "open_store"]
+__all__ = ["ExpiringStore", "Store", "TransactionalStore", "include_object", "open_store"]
 
 TABLES = ("idempotency_record", "idempotency_checkpoint")
 
@@ -41,7 +41,9 @@ _TECHNOLOGIES = {
     "postgres": "postgres",
     "redis": "redis",
     "rediss": "redis",
+    "dynamodb": "dynamodb",
 }
+_APART = {"dynamodb"}  # never an app's own database
 _NOT_YET = {"mysql", "mariadb"}
 _SEVERAL_HOSTS = re.compile(r"(rediss?)\+(?:sentinel|cluster)://")  # SQLAlchemy cannot read these URLs
 
@@ -81,7 +83,7 @@ def open_store(url: "str | URL", *, is_apps_own: bool = False) -> Store:
             "IDEMPOTENCY_STORE is not a URL; write it like postgresql://user:password@host/database, sqlite:///records.db"
             " or, in tests, memory://."
         ) from None
-    if is_apps_own and scheme not in _TECHNOLOGIES:
+    if is_apps_own and (scheme not in _TECHNOLOGIES or scheme in _APART):
         raise ConfigError(
             f"db= uses {scheme}, which cannot hold the records yet: leave db= out to keep them in IDEMPOTENCY_STORE, or"
             " in a SQLite file, with the lease guard and without phase()."

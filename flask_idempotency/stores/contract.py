@@ -123,6 +123,16 @@ class Store(Protocol):
 
 
 @runtime_checkable
+class ExpiringStore(Store, Protocol):
+    """A store that deletes records which expired more than ``grace`` ago by itself, so that ``reap`` has nothing to do.
+
+    The grace is the app's setting, which is set before the first claim.
+    """
+
+    grace: timedelta
+
+
+@runtime_checkable
 class TransactionalStore(Store, Protocol):
     """enter · keep, undo · finish, commit, or leave. A store whose records can be part of an app's own transaction.
 
