@@ -42,6 +42,7 @@ SOAK: Final = {
     "tests/phases/test_gateway_down.py": "an outage of minutes with eager clients",
     "tests/stores/test_dynamodb_at_random.py": "random programs over HTTP; test_state_machine.py has those of others",
     "tests/stores/test_dynamodb_contract.py": "the contract over HTTP; test_dynamodb.py has what is special there",
+    "tests/stores/test_dynamodb_faults.py": "every verb whose answer is lost; test_dynamodb.py loses that of a claim",
     "tests/stores/test_dynamodb_mutants.py": "every weakened condition is found by the contract",
     "tests/stores/test_mutants.py": "every weakened store is found by the contract",
     "tests/stores/test_mutants_at_random.py": "and by the state machine",

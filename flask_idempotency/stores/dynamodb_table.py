@@ -204,12 +204,11 @@ class Table:
         try:
             return self.send(operation, **values)
         except SDK_ERRORS as error:
-            answer = getattr(error, "response", {})
-            match code_of(error), answer.get("Error", {}).get("Message", ""):
-                case "ConditionalCheckFailedException", _:
+            match error:
+                case ClientError(response={"Error": {"Code": "ConditionalCheckFailedException"}} as answer):
                     found, repeated = answer.get("Item"), answer["ResponseMetadata"].get("RetryAttempts", 0) > 0
                     raise ConditionFailed(from_item(found) if found else None, is_repeated=repeated) from None
-                case "ValidationException", str(why) if "maximum allowed size" in why:
+                case ClientError() if code_of(error) == "ValidationException" and "maximum allowed size" in str(error):
                     raise ItemTooLarge from None
             log.error("store_unavailable: %s", self.explain(error))
             raise StoreUnavailable(retry_after=1) from error
@@ -248,7 +247,7 @@ class Table:
 
 def code_of(error: Exception) -> str:
     """Give the service's code of an error, if it comes from there."""
-    code: str = getattr(error, "response", {}).get("Error", {}).get("Code", "")
+    code: str = error.response["Error"]["Code"] if isinstance(error, ClientError) else ""
     return code
 
 
