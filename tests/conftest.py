@@ -26,6 +26,7 @@ pytest_plugins = [
     "tests.fixtures.processes",
     "tests.fixtures.postgres",
     "tests.fixtures.dynamodb",
+    "tests.fixtures.mariadb",
     "tests.fixtures.proxy",
     "tests.fixtures.redis",
     "tests.fixtures.browser",

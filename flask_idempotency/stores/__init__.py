@@ -39,12 +39,13 @@ _TECHNOLOGIES = {
     "sqlite": "sqlite",
     "postgresql": "postgres",
     "postgres": "postgres",
+    "mariadb": "mariadb",
+    "mysql": "mariadb",
     "redis": "redis",
     "rediss": "redis",
     "dynamodb": "dynamodb",
 }
 _APART = {"dynamodb"}  # never an app's own database
-_NOT_YET = {"mysql", "mariadb"}
 _SEVERAL_HOSTS = re.compile(r"(rediss?)\+(?:sentinel|cluster)://")  # SQLAlchemy cannot read these URLs
 
 
@@ -88,10 +89,11 @@ def open_store(url: "str | URL", *, is_apps_own: bool = False) -> Store:
             f"db= uses {scheme}, which cannot hold the records yet: leave db= out to keep them in IDEMPOTENCY_STORE, or"
             " in a SQLite file, with the lease guard and without phase()."
         )
-    if scheme in _NOT_YET:
-        raise ConfigError(f"IDEMPOTENCY_STORE: {scheme} is not available yet; use postgresql or sqlite.")
     if scheme not in _TECHNOLOGIES:
-        raise ConfigError(f"IDEMPOTENCY_STORE: {scheme} is not a known store; use postgresql, sqlite, redis or memory.")
+        raise ConfigError(
+            f"IDEMPOTENCY_STORE: {scheme} is not a known store; use postgresql, sqlite, mariadb, redis, dynamodb or"
+            " memory."
+        )
     technology = _TECHNOLOGIES[scheme]
     try:
         opener: Callable[[str | URL, bool], Store] = import_module(f"{__name__}.{technology}").open_url

@@ -148,7 +148,7 @@ def load_statement(technology: str, verb: str, mark: str) -> str:
     def read(name: str) -> str:
         lines = folder.joinpath(f"{name}.sql").read_text("utf-8").splitlines()
         text = "\n".join(line for line in lines if not line.lstrip().startswith("--"))
-        return re.sub(r"@([a-z_]+)", lambda found: read(found[1]), text)
+        return re.sub(r"(?<!@)@([a-z_]+)", lambda found: read(found[1]), text)
 
     return re.sub(r"(?<!:):([a-z]+)\b", lambda found: mark.replace("NAME", found[1]), read(verb))
 

@@ -5,6 +5,7 @@
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from sqlalchemy import (
     BLANK_SCHEMA,
@@ -22,6 +23,7 @@ from sqlalchemy import (
     Text,
     text,
 )
+from sqlalchemy.dialects import mysql
 from sqlalchemy.engine import Dialect
 from sqlalchemy.schema import CreateIndex, CreateTable
 from sqlalchemy.sql.elements import conv
@@ -41,8 +43,22 @@ HISTORY = {
 }
 
 # SQLite has no type for a time: there it is seconds since 1970, by the clock that all workers of one file share.
-_TIME = DateTime(timezone=True).with_variant(REAL(), "sqlite")
+# MariaDB, by either of SQLAlchemy's names for it, wants lengths, has times without a zone, which are in UTC, and
+# compares texts without regard to case and to spaces at their ends unless it is told not to.
+_MARIADB = ("mysql", "mariadb")
+_TIME = DateTime(timezone=True).with_variant(REAL(), "sqlite").with_variant(mysql.DATETIME(fsp=6), *_MARIADB)
 _SMALL = SmallInteger().with_variant(Integer(), "sqlite")
+_ID = LargeBinary().with_variant(mysql.BINARY(32), *_MARIADB)
+_DIGEST = LargeBinary().with_variant(mysql.BINARY(16), *_MARIADB)
+_BODY = LargeBinary().with_variant(mysql.LONGBLOB(), *_MARIADB)
+_WORD = Text().with_variant(mysql.VARCHAR(16), *_MARIADB)
+_NAME = Text().with_variant(mysql.VARCHAR(128), *_MARIADB)  # a checkpoint's name has at most 100
+_TEXT = Text().with_variant(mysql.LONGTEXT(), *_MARIADB)
+_OPTIONS: dict[str, Any] = {
+    f"{dialect}_{option}": value
+    for dialect in _MARIADB
+    for option, value in {"engine": "InnoDB", "charset": "utf8mb4", "collate": "utf8mb4_nopad_bin"}.items()
+}
 
 
 def add_tables(metadata: MetaData) -> tuple[Table, Table]:
@@ -65,22 +81,22 @@ def _add_record(metadata: MetaData) -> None:
         metadata,
         # The key comes first: otherwise RETURNING gives wrong types in SQLite 3.40, as the table has no rowids.
         # Behind its 33 bytes the small numbers fill what PostgreSQL would leave empty before the first time.
-        Column("id", LargeBinary, nullable=False),
+        Column("id", _ID, nullable=False),
         Column("attempt", _SMALL, nullable=False),
         Column("status", _SMALL),
         Column("created_at", _TIME, nullable=False),
         Column("lease_until", _TIME),
         Column("expires_at", _TIME),
-        Column("scope", Text, nullable=False),
-        Column("method", Text, nullable=False),
-        Column("path", Text, nullable=False),
-        Column("fingerprint", LargeBinary, nullable=False),
-        Column("state", Text, nullable=False),
-        Column("token", LargeBinary),
-        Column("point", Text),
-        Column("reason", Text),
-        Column("headers", Text),
-        Column("body", LargeBinary),
+        Column("scope", _TEXT, nullable=False),
+        Column("method", _WORD, nullable=False),
+        Column("path", _TEXT, nullable=False),
+        Column("fingerprint", _DIGEST, nullable=False),
+        Column("state", _WORD, nullable=False),
+        Column("token", _DIGEST),
+        Column("point", _NAME),
+        Column("reason", _TEXT),
+        Column("headers", _TEXT),
+        Column("body", _BODY),
         PrimaryKeyConstraint("id", name=conv(f"{RECORD}_pkey")),
         _check("length(id) = 32", f"{RECORD}_id_check"),
         _check("length(fingerprint) = 16", f"{RECORD}_fingerprint_check"),
@@ -95,6 +111,7 @@ def _add_record(metadata: MetaData) -> None:
         _partial_index(f"{RECORD}_running", "created_at", "state = 'running' AND expires_at IS NULL"),
         schema=BLANK_SCHEMA,
         sqlite_with_rowid=False,
+        **_OPTIONS,
     )
 
 
@@ -103,14 +120,14 @@ def _add_checkpoint(metadata: MetaData) -> None:
     Table(
         CHECKPOINT,
         metadata,
-        Column("record_id", LargeBinary, nullable=False),
-        Column("name", Text, nullable=False),
+        Column("record_id", _ID, nullable=False),
+        Column("name", _NAME, nullable=False),
         Column("at", _TIME, nullable=False),
         Column("position", _SMALL, nullable=False),
         Column("generation", _SMALL, nullable=False),
-        Column("kind", Text, nullable=False),
-        Column("state", Text, nullable=False),
-        Column("result", Text),
+        Column("kind", _WORD, nullable=False),
+        Column("state", _WORD, nullable=False),
+        Column("result", _TEXT),
         PrimaryKeyConstraint("record_id", "name", name=conv(f"{CHECKPOINT}_pkey")),
         _check("length(record_id) = 32", f"{CHECKPOINT}_record_id_check"),
         _check("kind IN ('phase', 'effect', 'request')", f"{CHECKPOINT}_kind_check"),
@@ -119,6 +136,7 @@ def _add_checkpoint(metadata: MetaData) -> None:
         _partial_index(f"{CHECKPOINT}_request", "at", "kind = 'request'"),
         schema=BLANK_SCHEMA,
         sqlite_with_rowid=False,
+        **_OPTIONS,
     )
 
 

@@ -4,7 +4,7 @@ import secrets
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from sqlalchemy import Engine
 from sqlalchemy.pool import PoolProxiedConnection
@@ -210,7 +210,7 @@ class SqlStore(SqlTables, SqlRows):
         if before is None:
             verbs = ("claim",) if first is None else ("claim", "mark")
             written = {"point": None} if first is None else checkpoint_values(first)
-            if self._run_all(verbs, {"scope": asked.scope, **values, **written})[0]:
+            if self._insert(verbs, {"scope": asked.scope, **values, **written}):
                 return Seen(1, None, written["point"])
             self._remember(asked.id)
             before = self.find(asked.id)
@@ -218,6 +218,10 @@ class SqlStore(SqlTables, SqlRows):
             return Seen(None, before)
         rows, _ = self._run_all(("take_over", "forget"), {"takeovers": TAKEOVERS, **values})
         return Seen(rows[0][0], before, rows[0][1]) if rows else Seen(None, before)
+
+    def _insert(self, verbs: Sequence[str], values: Mapping[str, Any]) -> bool:
+        """Insert the record; say whether it is new."""
+        return bool(self._run_all(verbs, values)[0])
 
     def _remember(self, record: RecordId) -> None:
         """Read this record before writing the next time: retries come in bursts."""

@@ -2,14 +2,15 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
-from flask_idempotency.core.record import Busy, Claim, Settled
+from flask_idempotency.core.record import Busy, Claim, Finished, Settled
 from flask_idempotency.core.reference import reference_of
 from flask_idempotency.errors import ClaimLost
 from flask_idempotency.stores import TransactionalStore
-from flask_idempotency.testing.acting import claimed
+from flask_idempotency.testing.acting import claimed, record_of
 from flask_idempotency.testing.given import CREATED, LEASE, MOMENT, RETENTION, LetPass, make_asked
 from flask_idempotency.testing.phase_waits import KeyedPhases
 from flask_idempotency.testing.transaction import TransactionContract
@@ -85,39 +86,23 @@ class KeyedTransactionContract(KeyedPhases, TransactionContract):
         assert isinstance(found, Settled)
         assert claimed(woken).guard.token != claim.guard.token
 
-    def test_a_record_that_appeared_meanwhile_undoes_the_work(
-        self, store: TransactionalStore, connect: Connect
-    ) -> None:
-        """The primary key decides where locks cannot, as between the two guards."""
+    def test_of_both_guards_one_runs_a_request(self, store: TransactionalStore, connect: Connect) -> None:
+        """A claim finds an open transaction busy, or else the primary key decides between them at the end."""
         connection = connect()
-        claim = claimed(enter(store, connection))
-        work(connection, "in vain")
-        theirs = claimed(store.claim(make_asked(), LEASE))
+        ours = claimed(enter(store, connection))
 
-        with pytest.raises(ClaimLost):
-            store.finish(connection, claim, make_asked(), CREATED, RETENTION)
-        connection.rollback()
+        _is_run_once_beside_a_lease(store, connect, connection, ours)
 
-        store.complete(theirs, CREATED, RETENTION)
-        assert done(connect()) == []
-
-    def test_a_dead_record_that_comes_back_to_life_is_not_replaced(
+    def test_of_both_guards_one_runs_a_request_whose_record_was_dead(
         self, store: TransactionalStore, connect: Connect, let_pass: LetPass
     ) -> None:
-        """None of the work is kept."""
+        """A record that comes back to life is not replaced."""
         store.claim(make_asked(), LEASE)
         let_pass(LEASE + MOMENT)
         connection = connect()
-        claim = claimed(enter(store, connection))
-        work(connection, "in vain")
-        theirs = claimed(store.claim(make_asked(), LEASE))
+        ours = claimed(enter(store, connection))
 
-        with pytest.raises(ClaimLost):
-            store.finish(connection, claim, make_asked(), CREATED, RETENTION)
-        connection.rollback()
-
-        store.complete(theirs, CREATED, RETENTION)
-        assert done(connect()) == []
+        _is_run_once_beside_a_lease(store, connect, connection, ours)
 
     def test_waiting_ends(self, store: TransactionalStore, connect: Connect) -> None:
         """When its time is over, a caller is told the same as one that did not wait."""
@@ -127,3 +112,23 @@ class KeyedTransactionContract(KeyedPhases, TransactionContract):
 
         assert isinstance(found, Busy)
         assert found.fingerprint == make_asked().fingerprint
+
+
+def _is_run_once_beside_a_lease(store: TransactionalStore, connect: Connect, connection: Any, ours: Claim) -> None:
+    """Claim the request while it runs, finish both, and check that one of them has taken effect."""
+    work(connection, "finished")
+    theirs = store.claim(make_asked(), LEASE)
+    if isinstance(theirs, Claim):
+        with pytest.raises(ClaimLost):
+            store.finish(connection, ours, make_asked(), CREATED, RETENTION)
+        connection.rollback()
+        store.complete(theirs, CREATED, RETENTION)
+    else:
+        assert isinstance(theirs, Busy)
+        store.finish(connection, ours, make_asked(), CREATED, RETENTION)
+
+    winner = theirs if isinstance(theirs, Claim) else ours
+    condition = record_of(store).condition
+    assert isinstance(condition, Finished)
+    assert condition.token == winner.guard.token
+    assert done(connect()) == ([] if winner is theirs else ["finished"])

@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from flask_idempotency.stores import open_store
+from flask_idempotency.stores.mariadb import MariaStore
 from flask_idempotency.stores.postgres import PostgresStore
+from tests.fixtures.mariadb import MariaDBServer
 from tests.fixtures.postgres import POSTGRES_BINDIRS, Postgres, PostgresServer
-from tests.stores.worlds import SqlWorld
+from tests.stores.worlds import MariaWorld, SqlWorld
 
 
 @pytest.fixture(scope="module", params=list(POSTGRES_BINDIRS) or [None], ids=lambda version: f"postgres-{version}")
@@ -38,6 +40,25 @@ def postgres_store(one_postgres_store: PostgresStore) -> PostgresStore:
     """An empty store on the preferred PostgreSQL."""
     SqlWorld(one_postgres_store).clear()
     return one_postgres_store
+
+
+@pytest.fixture(scope="module")
+def one_mariadb_store(mariadb: MariaDBServer) -> Iterator[MariaStore]:
+    """A store in a database of this module's own, with what its tests before this one left in it."""
+    database = mariadb.create_database()
+    store = open_store(mariadb.url(database))
+    assert isinstance(store, MariaStore)
+    store.create()
+    yield store
+    store.close()
+    mariadb.drop_database(database)
+
+
+@pytest.fixture
+def mariadb_store(mariadb: MariaDBServer, one_mariadb_store: MariaStore) -> MariaStore:
+    """An empty store on MariaDB."""
+    MariaWorld(one_mariadb_store).clear()
+    return one_mariadb_store
 
 
 def _store_in_own_database(server: Postgres) -> Iterator[PostgresStore]:

@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 
 from flask_idempotency.stores import open_store
+from flask_idempotency.stores.mariadb import MariaStore
 from flask_idempotency.stores.postgres import PostgresStore
 from flask_idempotency.stores.sqlite import SqliteStore
 from flask_idempotency.testing import StoreContract
 from tests.fixtures.redis import RedisServer
 from tests.stores.redis_world import redis_world
-from tests.stores.worlds import MemoryWorld, SqlWorld
+from tests.stores.worlds import MariaWorld, MemoryWorld, SqlWorld
 
 
 class TestMemory(StoreContract):
@@ -51,6 +52,16 @@ class TestPostgres(StoreContract):
     @pytest.fixture
     def let_pass(self, store):
         return SqlWorld(store).let_pass
+
+
+class TestMariaDB(StoreContract):
+    @pytest.fixture
+    def store(self, mariadb_store: MariaStore) -> MariaStore:
+        return mariadb_store
+
+    @pytest.fixture
+    def let_pass(self, store):
+        return MariaWorld(store).let_pass
 
 
 class TestRedis(StoreContract):

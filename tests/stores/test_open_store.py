@@ -5,13 +5,14 @@ import pytest
 from flask_idempotency.core.record import Busy, Claim
 from flask_idempotency.errors import ConfigError
 from flask_idempotency.stores import open_store
+from flask_idempotency.stores.mariadb import MariaStore
 from flask_idempotency.stores.memory import MemoryStore
 from flask_idempotency.stores.postgres import PostgresStore
 from flask_idempotency.stores.redis import RedisStore
 from flask_idempotency.stores.sqlite import SqliteStore
 from flask_idempotency.testing import LEASE, make_asked
 
-KNOWN = "postgresql, sqlite, redis or memory."
+KNOWN = "postgresql, sqlite, mariadb, redis, dynamodb or memory."
 
 
 @pytest.mark.parametrize(
@@ -26,6 +27,9 @@ KNOWN = "postgresql, sqlite, redis or memory."
         ("postgresql+psycopg://user@127.0.0.1:5432/db", PostgresStore),
         ("postgresql+psycopg2://user@127.0.0.1/db", PostgresStore),
         ("postgres://user@127.0.0.1/db", PostgresStore),
+        ("mariadb+pymysql://user@127.0.0.1:3306/db", MariaStore),
+        ("mysql+pymysql://user@127.0.0.1/db?unix_socket=/run/mysqld/mysqld.sock", MariaStore),
+        ("mariadb://user@127.0.0.1/db", MariaStore),
         ("redis://:secret@127.0.0.1:1/3", RedisStore),
         ("rediss://user:secret@127.0.0.1?volatile=accepted&ssl_cert_reqs=none", RedisStore),
         ("redis+sentinel://user:secret@127.0.0.1:1,127.0.0.1:2/shop/0?sentinel_password=secret", RedisStore),
@@ -48,8 +52,6 @@ def test_what_is_no_url_is_refused_in_one_sentence(url):
 @pytest.mark.parametrize(
     ("url", "sentence"),
     [
-        ("mysql+pymysql://u:secret@h/d", "IDEMPOTENCY_STORE: mysql is not available yet; use postgresql or sqlite."),
-        ("mariadb://u:secret@h/d", "IDEMPOTENCY_STORE: mariadb is not available yet; use postgresql or sqlite."),
         ("oracle://u:secret@h", "IDEMPOTENCY_STORE: oracle is not a known store; use " + KNOWN),
         ("file:///etc/passwd", "IDEMPOTENCY_STORE: file is not a known store; use " + KNOWN),
     ],
@@ -97,6 +99,17 @@ def test_an_option_of_ours_has_one_value(option: str):
 def test_what_is_no_postgresql_url_is_refused_in_one_sentence():
     with pytest.raises(ConfigError, match=r"^IDEMPOTENCY_STORE: number of hosts and ports don't match\.$"):
         open_store("postgresql://user:secret@/db?host=a,b&port=1")
+
+
+@pytest.mark.parametrize("driver", ["mysql+mysqldb", "mysql+mysqlconnector", "mariadb+mariadbconnector"])
+def test_a_driver_for_mariadb_that_is_not_supported_is_refused_in_one_sentence(driver: str):
+    with pytest.raises(ConfigError) as refusal:
+        open_store(f"{driver}://user:secret@host/db")
+
+    assert str(refusal.value) == (
+        f"IDEMPOTENCY_STORE: {driver} names a driver that is not supported; write"
+        f" {driver.partition('+')[0]}+pymysql://..."
+    )
 
 
 def test_a_sqlite_that_is_too_old_is_refused_in_one_sentence(monkeypatch: pytest.MonkeyPatch):
