@@ -77,6 +77,7 @@ SECOND: Final = {
     "tests/phases/test_zombies.py": "sqlite",
     "tests/transaction/test_a_transaction_per_test.py": "postgresql",
     "tests/transaction/test_forks.py": "sqlite",
+    "tests/transaction/test_gallery.py": "mariadb",
     "tests/transaction/test_hooks_that_commit.py": "postgresql",
     "tests/transaction/test_kills.py": "sqlite",
     "tests/transaction/test_taking_part.py": "postgresql",

@@ -29,6 +29,7 @@ class Watched(Connection):  # type: ignore[misc]  # PyMySQL ships no types
 
     changes = 0  # in the open transaction; what a savepoint has undone counts too
     kept_changes = 0  # the same, at the last keep or undo
+    is_thrown_back = False  # the server has rolled everything back by itself, since the transaction was entered
     entered: Mapping[str, Any] | None = None  # the values of the row that is our lock on this connection
     own_idle: int | None = None  # the limit that the app has set for an idle transaction, once it is known
     is_limited = False  # we have set a limit of ours
@@ -39,9 +40,11 @@ class Watched(Connection):  # type: ignore[misc]  # PyMySQL ships no types
             affected: int = super().query(sql, unbuffered)
         except OperationalError:
             # A deadlock ends the whole transaction, and an error says nothing of that: ask for the next status.
+            had_begun = self.server_status & IN_TRANSACTION
             with suppress(Error):
                 super().query("DO 0")
             self._note_end()
+            self.is_thrown_back |= bool(had_begun and not self.server_status & IN_TRANSACTION)
             raise
         text = sql if isinstance(sql, str) else bytes(sql).decode("utf-8", "replace")
         has_rows = self._result is not None and self._result.description is not None
@@ -51,6 +54,10 @@ class Watched(Connection):  # type: ignore[misc]  # PyMySQL ships no types
             self.changes += 1
         self._note_end()
         return affected
+
+    def begin_work(self, entered: Mapping[str, Any] | None) -> None:
+        """Note that the app's own work begins here, in a transaction with the row of these values, if it has one."""
+        self.kept_changes, self.entered, self.is_thrown_back = self.changes, entered, False
 
     def commit(self) -> None:
         """Commit; what was changed no longer counts."""

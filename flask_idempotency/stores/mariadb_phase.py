@@ -49,7 +49,7 @@ class MariaPhases(MariaTransactions):
             if self._fault(error) is Fault.LOST:
                 raise ConnectionLost(retry_after=1) from error
             raise self._refused(error) from error
-        app.kept_changes = app.changes
+        app.begin_work(None)
 
     def commit_phase(self, connection: Connection, claim: Claim, made: Checkpoint, *, undo: bool = False) -> None:
         """Insert the checkpoint and commit, if the transaction is still the one that was fenced."""

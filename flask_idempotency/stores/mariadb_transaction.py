@@ -63,7 +63,7 @@ class MariaTransactions(MariaServer):
                 found = self._take(app, asked, patience, has_past=has_past, is_ours=not (is_open or within))
                 if isinstance(found, Claim):
                     say(app, f"SAVEPOINT {KEPT}")
-                    app.kept_changes, app.entered = app.changes, owner_values(found)
+                    app.begin_work(owner_values(found))
                     assert isinstance(found.guard, Transaction), "this guard gives no other"
                     return replace(found, guard=replace(found.guard, is_within=within))
                 if found is not None:
@@ -144,16 +144,28 @@ class MariaTransactions(MariaServer):
 
     def keep(self, connection: Connection) -> None:
         """Move the savepoint to this point. Releasing it first fails if the app has ended the transaction."""
-        say(connection, f"RELEASE SAVEPOINT {KEPT}")
+        self._say_if_there(connection, f"RELEASE SAVEPOINT {KEPT}")
         say(connection, f"SAVEPOINT {KEPT}")
         app = watched(connection)
         app.kept_changes = app.changes
 
     def undo(self, connection: Connection) -> None:
         """Roll back to the savepoint."""
-        say(connection, f"ROLLBACK TO SAVEPOINT {KEPT}")
+        self._say_if_there(connection, f"ROLLBACK TO SAVEPOINT {KEPT}")
         app = watched(connection)
         app.kept_changes = app.changes
+
+    def _say_if_there(self, connection: Connection, statement: str) -> None:
+        """Send a statement that needs our savepoint. Raises ThrownBack if a deadlock has undone it, and all the work.
+
+        The view may have caught that error: elsewhere it could go on.
+        """
+        try:
+            say(connection, statement)
+        except Error as error:
+            if code_of(error) == NO_SAVEPOINT and watched(connection).is_thrown_back:
+                raise self._thrown_back(error) from error
+            raise
 
     def finish(
         self,
@@ -201,7 +213,7 @@ class MariaTransactions(MariaServer):
         """Give up our savepoint, after an ``undo`` if one is due. It is gone if the app has ended the transaction."""
         if undo:
             self.undo(connection)
-        say(connection, f"RELEASE SAVEPOINT {KEPT}")
+        self._say_if_there(connection, f"RELEASE SAVEPOINT {KEPT}")
 
     def _end(self, connection: Connection, *, within: bool = False) -> None:
         """Commit. Raises OutcomeUnknown, or StoreUnavailable if it is certain that nothing was committed."""

@@ -24,20 +24,20 @@ def make_database(**session_options: Any) -> Any:
 
     class User(db.Model):
         id = db.Column(db.Integer, primary_key=True)
-        name = db.Column(db.String, nullable=False)
+        name = db.Column(db.String(100), nullable=False)
         visits = db.Column(db.Integer, nullable=False, default=0)
 
     class Order(db.Model):
         __tablename__ = "orders"
         id = db.Column(db.Integer, primary_key=True)
-        number = db.Column(db.String, unique=True)
-        note = db.Column(db.String)
+        number = db.Column(db.String(100), unique=True)
+        note = db.Column(db.String(100))
         lines = db.relationship("Line", order_by="Line.id", back_populates="order")
 
     class Line(db.Model):
         id = db.Column(db.Integer, primary_key=True)
         order_id = db.Column(db.ForeignKey("orders.id"), nullable=False)
-        item = db.Column(db.String, nullable=False)
+        item = db.Column(db.String(100), nullable=False)
         order = db.relationship("Order", back_populates="lines")
 
     db.User, db.Order, db.Line = User, Order, Line
@@ -77,7 +77,8 @@ class Shop:
             Idempotency(self.app, db=self.db, scope=scopes.everyone)
         with self.app.app_context():
             self.db.create_all()
-        self.sql("INSERT INTO \"user\" (name, visits) VALUES ('Ada', 0)")
+        with self._outside.begin() as connection:
+            connection.execute(self.db.User.__table__.insert().values(name="Ada", visits=0))
 
     def serve(self, view: Callable[[], Any], path: str = "/", **options: Any) -> None:
         """Add a view for POST."""

@@ -475,11 +475,12 @@ def core_statements(db):
 
 @plain()
 def upsert_by_text(db):
-    statement = text(
-        "INSERT INTO \"user\" (id, name, visits) VALUES (1, 'Ada', 1)"
-        ' ON CONFLICT (id) DO UPDATE SET visits = "user".visits + 5'
+    user = db.engine.dialect.identifier_preparer.quote_identifier("user")
+    clause = "ON DUPLICATE KEY" if db.engine.dialect.name == "mariadb" else "ON CONFLICT (id) DO"
+    update = f"{clause} UPDATE" if db.engine.dialect.name == "mariadb" else f"{clause} UPDATE SET"
+    db.session.execute(
+        text(f"INSERT INTO {user} (id, name, visits) VALUES (1, 'Ada', 1) {update} visits = {user}.visits + 5")
     )
-    db.session.execute(statement)
     db.session.commit()
     return "counted"
 
@@ -948,7 +949,7 @@ def show(make_shop):
 
 
 def technologies(style):
-    return [style.only] if style.only else ["sqlite", "postgresql"]
+    return [style.only] if style.only else ["sqlite", "postgresql", "mariadb"]
 
 
 CASES = [
@@ -961,9 +962,9 @@ CASES = [
 @pytest.fixture
 def store_url(request, technology, tmp_path):
     """Only the technology that the case names."""
-    return (
-        request.getfixturevalue("postgres_url") if technology == "postgresql" else f"sqlite:///{tmp_path / 'shop.db'}"
-    )
+    if technology == "sqlite":
+        return f"sqlite:///{tmp_path / 'shop.db'}"
+    return request.getfixturevalue(f"{technology.removesuffix('ql')}_url")
 
 
 @pytest.mark.parametrize(("style", "technology"), CASES)
