@@ -26,7 +26,7 @@ from flask_idempotency.guards.recovery import complete_abandoned
 from flask_idempotency.misplaced import find_misplaced
 from flask_idempotency.policy import DEFAULT, Exempt
 from flask_idempotency.state import current_state, longest_retention
-from flask_idempotency.stores import Store
+from flask_idempotency.stores import Store, partitioned
 from flask_idempotency.views import BEHIND_DISPATCH, has_own_dispatch
 
 log = logging.getLogger("flask_idempotency")
@@ -50,9 +50,18 @@ commands = _Commands("idempotency", help="Manage the records of idempotent reque
 
 
 @commands.command("init")
-def init() -> None:
+@click.option(
+    "--partitioned", "by_day", is_flag=True, help="Keep records by the day of their expiry; for many millions."
+)
+def init(by_day: bool) -> None:
     """Create the tables of the store, or upgrade those of an older version."""
-    current_state().store.create()
+    store = current_state().store
+    if not by_day:
+        store.create()
+    elif (partitionable := partitioned(store)) is not None:
+        partitionable.partition(_longest_retention())
+    else:
+        raise ConfigError('This store cannot be partitioned; see which can under "Choosing a store" in the docs.')
     click.echo("The store is ready.")
 
 
@@ -100,9 +109,7 @@ def resolve(reference: str, answer: IO[bytes] | None, rerun: bool, refuted: tupl
     remark = f"{'reopened' if rerun else 'answered'} by {by}"
     if answer is not None:
         # A record does not say which view it belongs to; with too short a retention, a late retry would run.
-        state = current_state()
-        retention = longest_retention(current_app, state.settings.retention, state.defaults)
-        done = store.resolve(record.asked.id, _read_answer(answer), retention, remark)
+        done = store.resolve(record.asked.id, _read_answer(answer), _longest_retention(), remark)
     else:
         _check_refuted(store, record, refuted)
         proof = json.dumps(f"nothing happened; {remark}")
@@ -172,6 +179,7 @@ def reap(batch: int) -> None:
     An abandoned request that stopped after a phase or an effect is quarantined instead.
     """
     store, state = _prepared_store(), current_state()
+    state.housekeeper.keep_up()
     expired = abandoned = quarantined = 0
     while count := store.reap(state.settings.grace, batch):
         expired += count
@@ -214,6 +222,11 @@ def _find(text: str) -> list[Record]:
     if not records:
         raise click.ClickException(f"There is no record {wanted}; it may have expired and been reaped.")
     return records
+
+
+def _longest_retention() -> timedelta:
+    state = current_state()
+    return longest_retention(current_app, state.settings.retention, state.defaults)
 
 
 def _read_answer(file: IO[bytes]) -> Snapshot:

@@ -22,7 +22,7 @@ from flask_idempotency.core.record import Claim
 from flask_idempotency.core.reference import reference_of
 from flask_idempotency.core.snapshot import Answer, NotKept
 from flask_idempotency.errors import ClaimLost, RequestRefused, StoreUnavailable
-from flask_idempotency.stores import Store
+from flask_idempotency.stores import Store, partitioned
 
 RENEWALS = 3  # per lease: two may fail before another attempt takes over from a live owner
 TRY_AGAIN = 0.5  # seconds: less than the Retry-After of clients, so that owners reach a recovered store first
@@ -46,6 +46,7 @@ class Housekeeper:
         enabled: bool = True,
     ) -> None:
         self._store = store
+        self._partitioned = partitioned(store)
         self._grace = grace
         self._retention = retention  # the longest of any view
         self._tell = tell  # sends a signal with its facts
@@ -140,11 +141,17 @@ class Housekeeper:
 
     def _reap(self) -> float:
         """Delete one batch; give the seconds until the next."""
+        self.keep_up()
         expired = self._store.reap(self._grace, BATCH)
         reaped, quarantined = self.reap_abandoned(BATCH)
         if expired + reaped:
             self._tell(signals.reaped, count=expired + reaped)
         return REAP_AGAIN if max(expired, reaped, quarantined) >= BATCH else REAP_EVERY
+
+    def keep_up(self) -> None:
+        """Have a store that keeps its records by day make room for the next ones, and delete those that have passed."""
+        if self._partitioned is not None:
+            self._partitioned.upkeep(self._retention(), self._grace)
 
     def reap_abandoned(self, limit: int) -> tuple[int, int]:
         """End abandoned records; give how many were deleted, and how many quarantined."""

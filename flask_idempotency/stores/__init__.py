@@ -9,16 +9,31 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from flask_idempotency.errors import ConfigError
-from flask_idempotency.stores.contract import ExpiringStore, Store, TransactionalStore
+from flask_idempotency.stores.contract import (
+    ExpiringStore,
+    PartitionedStore,
+    Store,
+    TransactionalStore,
+    partitioned,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from sqlalchemy import URL
 
-__all__ = ["ExpiringStore", "Store", "TransactionalStore", "include_object", "open_store"]
+__all__ = [
+    "ExpiringStore",
+    "PartitionedStore",
+    "Store",
+    "TransactionalStore",
+    "include_object",
+    "open_store",
+    "partitioned",
+]
 
 TABLES = ("idempotency_record", "idempotency_checkpoint")
+_OURS = re.compile(rf"({'|'.join(TABLES)})(_open|_[0-9]{{8}})?")  # a table, or a partition of it
 
 
 class TablesMissing(ConfigError):
@@ -26,12 +41,14 @@ class TablesMissing(ConfigError):
 
 
 def include_object(item: Any, name: str | None, type_: str, reflected: bool, compare_to: Any) -> bool:
-    """Keep Alembic's autogenerate away from our tables, for an app whose metadata does not have them.
+    """Keep Alembic's autogenerate away from our tables and their partitions.
 
-    It goes into ``context.configure(include_object=...)`` in ``env.py``; ``flask idempotency init`` makes the tables.
+    For an app whose metadata does not have them, or that keeps them partitioned, of which metadata knows nothing. It
+    goes into ``context.configure(include_object=...)`` in ``env.py``; ``flask idempotency init`` makes the tables.
     """
     table = item if type_ == "table" else getattr(item, "table", None)
-    return getattr(table, "name", None) not in TABLES
+    found = _OURS.fullmatch(getattr(table, "name", None) or "")
+    return found is None
 
 
 _TECHNOLOGIES = {

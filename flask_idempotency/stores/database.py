@@ -20,6 +20,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import PoolProxiedConnection
 
 from flask_idempotency.errors import ClaimLost, StoreUnavailable
+from flask_idempotency.stores import TABLES
 from flask_idempotency.stores.forks import leave_at_fork, notice_fork
 
 TRIES = 3  # after three rivals of a claim, or three conflicts of a statement, the client must retry
@@ -94,8 +95,9 @@ class SqlDatabase(ABC):
 
     def _run_all(self, verbs: Sequence[str], values: Mapping[str, object]) -> list[Rows]:
         """Run several statements, with the same values, in one transaction."""
-        messages = [(self._statement(verb), values) for verb in verbs]
-        return self._with_connection(lambda connection: self._execute(connection, messages))
+        return self._with_connection(
+            lambda connection: self._execute(connection, [(self._statement(verb), values) for verb in verbs])
+        )
 
     def _with_connection(self, act: Callable[[PoolProxiedConnection], T]) -> T:
         """Run *act*, and run it again after a conflict or a lost connection: each statement here can be repeated."""
@@ -138,16 +140,22 @@ class SqlDatabase(ABC):
 
 
 @cache
-def load_statement(technology: str, verb: str, mark: str) -> str:
+def load_statement(technology: str, verb: str, mark: str, variant: str | None = None, tables: str = "") -> str:
     """Read a statement from its file, with parameters as its driver writes them.
 
     A line of comment is left out, ``@record`` stands for what is in record.sql, and ``:name`` for a parameter.
+    A file of the same name in the folder *variant* comes first; in any other the names of our tables end in *tables*.
     """
-    folder = files(f"{__package__}.statements").joinpath(technology)
+    room = files(f"{__package__}.statements")
 
     def read(name: str) -> str:
-        lines = folder.joinpath(f"{name}.sql").read_text("utf-8").splitlines()
+        special = room.joinpath(variant or technology).joinpath(f"{name}.sql")
+        is_special = variant is not None and special.is_file()
+        path = special if is_special else room.joinpath(technology).joinpath(f"{name}.sql")
+        lines = path.read_text("utf-8").splitlines()
         text = "\n".join(line for line in lines if not line.lstrip().startswith("--"))
+        if tables and not is_special:
+            text = re.sub(rf"\b({'|'.join(TABLES)})\b", rf"\1{tables}", text)
         return re.sub(r"(?<!@)@([a-z_]+)", lambda found: read(found[1]), text)
 
     return re.sub(r"(?<!:):([a-z]+)\b", lambda found: mark.replace("NAME", found[1]), read(verb))

@@ -47,9 +47,9 @@ class PostgresServer(SqlTransactionalStore):
 
         psycopg lets other threads run while it sends one statement, but not while it sends several.
         """
-        if verbs not in TOGETHER:
-            return super()._run_all(verbs, values)
-        return super()._run_all(("_and_".join(verbs),), values) * len(verbs)
+        combined = combine(verbs)
+        rows = super()._run_all(combined, values)
+        return rows * (len(verbs) // len(combined))
 
     def _execute(self, connection: PoolProxiedConnection, messages: Sequence[Message]) -> list[Rows]:
         # Several statements in one round trip are one transaction, without a BEGIN.
@@ -102,6 +102,11 @@ class PostgresServer(SqlTransactionalStore):
     def _to_instant(self, value: Any) -> datetime:
         assert isinstance(value, datetime)
         return value.astimezone(UTC)
+
+
+def combine(verbs: Sequence[str]) -> Sequence[str]:
+    """Give the one statement that does what these do, if there is one."""
+    return ("_and_".join(verbs),) if verbs in TOGETHER else verbs
 
 
 @lru_cache(maxsize=64)  # an app has a few

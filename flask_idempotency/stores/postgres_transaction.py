@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from hashlib import sha256
 from typing import Any
 
 from psycopg import Connection, Error
@@ -12,9 +11,8 @@ from psycopg.pq import TransactionStatus
 from sqlalchemy import Engine
 from sqlalchemy.pool import PoolProxiedConnection
 
-from flask_idempotency.core.framing import frame
 from flask_idempotency.core.record import Asked, Busy, Claim, Record, Settled, Transaction
-from flask_idempotency.core.reference import Reference, reference_of
+from flask_idempotency.core.reference import Reference
 from flask_idempotency.core.scope import Scope
 from flask_idempotency.core.snapshot import Answer
 from flask_idempotency.errors import (
@@ -33,13 +31,16 @@ from flask_idempotency.stores.database import (
     log,
 )
 from flask_idempotency.stores.pipeline import Replies, Silent, close_with, converse, open_with
-from flask_idempotency.stores.postgres_server import ADVICE, LOCK_TIMEOUT, PostgresServer, driver_of, milliseconds
+from flask_idempotency.stores.postgres_locks import locks_of, record_lock
+from flask_idempotency.stores.postgres_partitions import PostgresPartitions
+from flask_idempotency.stores.postgres_server import ADVICE, LOCK_TIMEOUT, driver_of, milliseconds
 from flask_idempotency.stores.sql_transaction import ENDED_BY_VIEW, ENTRY, KEPT
 
 DOUBT_TIMEOUT = timedelta(seconds=2)  # for a transaction whose end is in doubt: most have ended already
 AUTOCOMMIT = "The engine is in AUTOCOMMIT mode, where nothing is a transaction"
 A_MOMENT = timedelta(milliseconds=150)  # longer than a busy server takes between releasing one lock and the next
 _RELEASE: Message = (f"RELEASE SAVEPOINT {KEPT}", {})
+_KEEP: Message = (f"SAVEPOINT {KEPT}", {})
 _HAS_NUMBER: Message = ("SELECT pg_current_xact_id_if_assigned() IS NOT NULL", {})  # given with the first write
 UNDO: Message = (f"ROLLBACK TO SAVEPOINT {KEPT}", {})
 BOUND_LAST: Message = (f"SET LOCAL lock_timeout = {LOCK_TIMEOUT // timedelta(milliseconds=1)}", {})  # COMMIT follows
@@ -50,7 +51,7 @@ ENDED_BY_APP = ("25P01", "3B001")  # there is no transaction, or another than th
 WAITED_LONG_ENOUGH = ("55P03", "57014")  # our own bound, or the role's
 
 
-class PostgresTransactions(PostgresServer):
+class PostgresTransactions(PostgresPartitions):
     """Enters in one round trip and finishes in one; a claim is held by locks that end with the transaction."""
 
     def enter(
@@ -65,7 +66,7 @@ class PostgresTransactions(PostgresServer):
         """Take two locks, the request's and the record's, and read the record after that, in one round trip."""
         if connection.autocommit:
             raise ConfigError(f"{AUTOCOMMIT}; use guard='lease'.")
-        request, record = _locks(asked)
+        request, record = locks_of(asked)
         is_open = connection.pgconn.transaction_status != TransactionStatus.IDLE
         begin: list[Message] = [] if is_open else [(begin_statement(connection), {})]
         if is_open or within:
@@ -91,15 +92,6 @@ class PostgresTransactions(PostgresServer):
             assert isinstance(found.guard, Transaction), "this guard gives no other"
             return replace(found, guard=replace(found.guard, has_past=False, is_within=True))
         return found
-
-    def _wait(self, lock: int, patience: timedelta) -> list[Message]:
-        if not patience:
-            return []
-        return [
-            (self._statement("bound_wait"), {"patience": milliseconds(patience)}),
-            (self._statement("wait"), {"lock": lock}),
-            (self._statement("free_wait"), {}),
-        ]
 
     def _take(
         self,
@@ -134,7 +126,7 @@ class PostgresTransactions(PostgresServer):
 
     def is_running(self, reference: Reference, scope: Scope) -> bool:
         """Look for the lock, without trying for it: that would get in the way of a request."""
-        rows = self._run("is_running", lock=_record_lock(reference, scope))
+        rows = self._run("is_running", lock=record_lock(reference, scope))
         return bool(rows[0][0])
 
     def leave(self, connection: Connection[Any]) -> None:
@@ -146,7 +138,7 @@ class PostgresTransactions(PostgresServer):
 
     def keep(self, connection: Connection[Any]) -> None:
         """Move the savepoint to this point."""
-        converse(connection, [(f"RELEASE SAVEPOINT {KEPT}", {}), (f"SAVEPOINT {KEPT}", {})])
+        converse(connection, [_RELEASE, _KEEP])
 
     def undo(self, connection: Connection[Any]) -> None:
         """Roll back to the savepoint."""
@@ -165,6 +157,8 @@ class PostgresTransactions(PostgresServer):
         """Insert and commit in one round trip; replacing an expired record takes two, to check that it still is."""
         assert isinstance(claim.guard, Transaction), "a lease is completed, not finished"
         record, before = self._finished(claim, asked, answer, retention), [UNDO] if undo else []
+        if self.is_partitioned:  # no key spans the partitions: make sure that the locks are those of ``enter``
+            before += [_RELEASE, _KEEP]
         if not claim.guard.is_within:  # there it would stay set, and nobody else to wait for exists
             before.append(BOUND_LAST)
         end = _end(claim.guard.is_within)
@@ -268,7 +262,7 @@ class PostgresTransactions(PostgresServer):
 
         What is found counts once the standby has it too, if commits wait for one.
         """
-        request, record = _locks(asked)
+        request, record = locks_of(asked)
         messages: list[Message] = [
             ("BEGIN", {}),
             self._bound(DOUBT_TIMEOUT),
@@ -303,6 +297,8 @@ class PostgresTransactions(PostgresServer):
             return OutcomeUnknown(retry_after=1)
         if state.startswith("40") or (state == "23505" and not was_tried):
             return ClaimLost()
+        if self._is_other_form(error):
+            return self._unavailable(error)
         if was_tried or state.startswith(("23", "25P02")):
             return WorkRefused(f"The database did not commit what the view did: {first_line(error)}")
         return self._unavailable(error)
@@ -316,18 +312,3 @@ def begin_statement(connection: Connection[Any]) -> str:
 
 def _end(is_within: bool) -> Message:
     return (f"RELEASE SAVEPOINT {ENTRY}" if is_within else "COMMIT", {})
-
-
-def _locks(asked: Asked) -> tuple[int, int]:
-    """Derive the locks of a request and of its record. Records with the same lock by chance wait for each other."""
-    whole = frame(b"lock", asked.id, bytes(asked.fingerprint))
-    return _int64(sha256(whole).digest()), _record_lock(reference_of(asked.id), asked.scope)
-
-
-def _record_lock(reference: Reference, scope: Scope) -> int:
-    """Name the lock of a record by what its caller knows of it."""
-    return _int64(sha256(frame(b"record", reference.encode(), scope.encode())).digest())
-
-
-def _int64(digest: bytes) -> int:
-    return int.from_bytes(digest[:8], "big", signed=True)

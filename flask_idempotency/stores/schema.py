@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy import (
@@ -32,6 +32,7 @@ from flask_idempotency.stores import TABLES
 
 RECORD, CHECKPOINT = TABLES
 
+DAY = "day"  # the column that partitioned tables have besides
 VERSION = 5  # of the tables as they are described here
 OLDEST_USABLE = 4  # the last that had every column; it lacks an index
 HISTORY = {
@@ -74,7 +75,7 @@ def add_tables(metadata: MetaData) -> tuple[Table, Table]:
     return metadata.tables[RECORD], metadata.tables[CHECKPOINT]
 
 
-def _add_record(metadata: MetaData) -> None:
+def _add_record(metadata: MetaData, *more: Column[int]) -> None:
     """One row for each (scope, key), found by the digest of both; the key itself is not stored."""
     Table(
         RECORD,
@@ -84,6 +85,7 @@ def _add_record(metadata: MetaData) -> None:
         Column("id", _ID, nullable=False),
         Column("attempt", _SMALL, nullable=False),
         Column("status", _SMALL),
+        *more,
         Column("created_at", _TIME, nullable=False),
         Column("lease_until", _TIME),
         Column("expires_at", _TIME),
@@ -115,7 +117,7 @@ def _add_record(metadata: MetaData) -> None:
     )
 
 
-def _add_checkpoint(metadata: MetaData) -> None:
+def _add_checkpoint(metadata: MetaData, *more: Column[int]) -> None:
     """How far the run of a record has come: one row for each phase and effect, and one for a stored request."""
     Table(
         CHECKPOINT,
@@ -125,6 +127,7 @@ def _add_checkpoint(metadata: MetaData) -> None:
         Column("at", _TIME, nullable=False),
         Column("position", _SMALL, nullable=False),
         Column("generation", _SMALL, nullable=False),
+        *more,
         Column("kind", _WORD, nullable=False),
         Column("state", _WORD, nullable=False),
         Column("result", _TEXT),
@@ -157,6 +160,25 @@ def statements(dialect: Dialect) -> list[str]:
     return [str(each.compile(dialect=dialect)).strip() for each in made]
 
 
+def partitioned_statements(dialect: Dialect) -> list[str]:
+    """Give what makes the tables that have a partition for each day; keys and indexes are those of the partitions."""
+    metadata = MetaData()
+    _add_record(metadata, _day())
+    _add_checkpoint(metadata, _day())
+    made = []
+    for table in metadata.tables.values():
+        columns = [Column(each.name, each.type, nullable=each.nullable) for each in table.columns if each.name != DAY]
+        columns.insert(list(table.columns.keys()).index(DAY), _day())
+        partitioned = Table(table.name, MetaData(), *columns, postgresql_partition_by=f"LIST ({DAY})")
+        made.append(str(CreateTable(partitioned).compile(dialect=dialect)).strip())
+    return made
+
+
+def _day() -> Column[int]:
+    """The partition of a row: 0 as long as it is running or quarantined, then the day of its expiry."""
+    return Column(DAY, _SMALL, nullable=False, server_default=text("0"))
+
+
 def _name(index: Index) -> str:
     return str(index.name)
 
@@ -169,6 +191,7 @@ class Structure:
     indexes: set[str]
     has_long_fingerprints: bool
     has_fill_factor: bool
+    is_partitioned: bool = False
 
     @classmethod
     def from_rows(cls, rows: Iterable[Collection[str]]) -> "Structure":
@@ -181,9 +204,11 @@ class Structure:
                 case "index":
                     found.indexes.add(name)
                 case "long fingerprints":
-                    found = cls(found.columns, found.indexes, True, found.has_fill_factor)
+                    found = replace(found, has_long_fingerprints=True)
                 case "fill factor":
-                    found = cls(found.columns, found.indexes, found.has_long_fingerprints, True)
+                    found = replace(found, has_fill_factor=True)
+                case "partitioned":
+                    found = replace(found, is_partitioned=True)
         return found
 
     @property
@@ -202,7 +227,7 @@ class Structure:
             return 3
         if CHECKPOINT not in self.columns or _INDEXES - self.indexes:
             return 4
-        return VERSION + 1 if any(self.columns[table] - _COLUMNS[table] for table in TABLES) else VERSION
+        return VERSION + 1 if any(self.columns[table] - _COLUMNS[table] - {DAY} for table in TABLES) else VERSION
 
     @property
     def lacks(self) -> dict[str, list[str]]:

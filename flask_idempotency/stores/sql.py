@@ -47,6 +47,8 @@ class SqlStore(SqlTables, SqlRows):
     """A store in a SQL database. A technology says how its statements are run, and what its errors mean."""
 
     reads_first: ClassVar[bool]  # whether a claim reads before it writes, where a failed write is expensive
+    taking_over: Sequence[str] = ("take_over", "forget")
+    restarting: Sequence[str] = ("take_over", "forget")  # a record that has expired
     reaping: ClassVar[Sequence[str]] = ("reap",)  # its statements; the one that deletes records comes last
     reaping_abandoned: ClassVar[Sequence[str]] = ("reap_abandoned",)
 
@@ -200,6 +202,7 @@ class SqlStore(SqlTables, SqlRows):
         """Insert the record, or take it over, unless a live one is in the way; give what was there before."""
         values = {
             "id": asked.id,
+            "scope": asked.scope,
             "method": asked.method,
             "path": asked.path,
             "fingerprint": bytes(asked.fingerprint),
@@ -210,13 +213,15 @@ class SqlStore(SqlTables, SqlRows):
         if before is None:
             verbs = ("claim",) if first is None else ("claim", "mark")
             written = {"point": None} if first is None else checkpoint_values(first)
-            if self._insert(verbs, {"scope": asked.scope, **values, **written}):
+            if self._insert(verbs, {**values, **written}):
                 return Seen(1, None, written["point"])
             self._remember(asked.id)
             before = self.find(asked.id)
         if before is not None and not may_be_had(before):
             return Seen(None, before)
-        rows, _ = self._run_all(("take_over", "forget"), {"takeovers": TAKEOVERS, **values})
+        rows, *_ = self._run_all(
+            self.taking_over if before is not None else self.restarting, {"takeovers": TAKEOVERS, **values}
+        )
         return Seen(rows[0][0], before, rows[0][1]) if rows else Seen(None, before)
 
     def _insert(self, verbs: Sequence[str], values: Mapping[str, Any]) -> bool:

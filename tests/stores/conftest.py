@@ -2,6 +2,8 @@
 
 import os
 from collections.abc import Callable, Iterator
+from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -59,6 +61,30 @@ def mariadb_store(mariadb: MariaDBServer, one_mariadb_store: MariaStore) -> Mari
     """An empty store on MariaDB."""
     MariaWorld(one_mariadb_store).clear()
     return one_mariadb_store
+
+
+@pytest.fixture(scope="module")
+def any_partitioned_store(any_postgres: Postgres) -> Iterator[PostgresStore]:
+    """A store in partitioned tables, with partitions for days that have passed too."""
+    for store in _store_in_own_database(any_postgres):
+        make_partitioned(store)
+        yield store
+
+
+@pytest.fixture(scope="module")
+def one_partitioned_store(postgres: Postgres) -> Iterator[PostgresStore]:
+    """As any_partitioned_store, on the preferred version only."""
+    for store in _store_in_own_database(postgres):
+        make_partitioned(store)
+        yield store
+
+
+def make_partitioned(store: PostgresStore, back: int = 3) -> None:
+    """Partition the tables, and make partitions for a few of the last days, as a running system has them."""
+    store.partition(timedelta(days=1))
+    today = store._partitions().now.date()
+    for days in range(1, back + 1):
+        store._briefly(partial(store._make, today - timedelta(days=days)))
 
 
 def _store_in_own_database(server: Postgres) -> Iterator[PostgresStore]:

@@ -510,6 +510,7 @@ def test_a_replay_does_not_wait_for_a_row_that_somebody_holds(store: PostgresSto
 def test_a_key_that_comes_again_is_only_read(store: PostgresStore, monkeypatch: pytest.MonkeyPatch):
     store.complete(claimed(store.claim(make_asked(), LEASE)), DONE, RETENTION)
     fresh, statements = PostgresStore(store._engine), list[str]()  # as another process has it
+    fresh.prepare()
     monkeypatch.setattr(
         postgres_server,
         "converse",

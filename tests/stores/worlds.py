@@ -123,6 +123,48 @@ class MariaWorld(SqlWorld):
         self._run(f"UPDATE idempotency_checkpoint SET at = at {earlier}", by=by)
 
 
+DAY_OF = "(({at}) AT TIME ZONE 'UTC')::date - DATE '2000-01-01'"
+NAME_OF = "'idempotency_record_' || to_char(({at}) AT TIME ZONE 'UTC', 'YYYYMMDD')"
+
+
+class PartitionedWorld(SqlWorld):
+    """A database with a partition for each day: a row that moves into the past moves into the partition of its day.
+
+    What has expired goes to the open partition instead, as if its day had none: there it can be reaped row by row, as
+    the contract wants it. With *keeps_days* it stays in that of its day, until this is dropped.
+    """
+
+    def __init__(self, store: SqlStore, *, keeps_days: bool = False) -> None:
+        super().__init__(store)
+        self._where = "true" if keeps_days else "r.expires_at - :by > clock_timestamp()"
+
+    def let_pass(self, duration: timedelta) -> None:
+        by = self.store._from_duration(duration + HAIR)
+        at = "r.expires_at - :by"
+        day = (
+            f"CASE WHEN r.day <> 0 AND {self._where} AND to_regclass({NAME_OF.format(at=at)}) IS NOT NULL"
+            f" THEN {DAY_OF.format(at=at)} ELSE 0 END"
+        )
+        # An older row of the same id, which nobody sees any more, could come to the same day.
+        newest = "SELECT max(created_at) FROM idempotency_record AS o WHERE o.id = r.id"
+        self._run(f"DELETE FROM idempotency_record AS r WHERE created_at < ({newest})")
+        self._run(
+            "DELETE FROM idempotency_checkpoint AS c"
+            " WHERE NOT EXISTS (SELECT FROM idempotency_record AS r WHERE r.id = c.record_id AND r.day = c.day)"
+        )
+        self._run(
+            f"UPDATE idempotency_checkpoint AS c SET at = at - :by, day = {day}"
+            " FROM idempotency_record AS r WHERE r.id = c.record_id AND r.day = c.day",
+            by=by,
+        )
+        self._run(
+            "UPDATE idempotency_record AS r"
+            " SET created_at = created_at - :by, lease_until = lease_until - :by, expires_at = expires_at - :by,"
+            f" day = {day}",
+            by=by,
+        )
+
+
 def claimed(found: object) -> Claim:
     """The claim that a call gave, which it must have."""
     assert isinstance(found, Claim), f"expected a claim, got {found}"

@@ -1,0 +1,2 @@
+-- Delete everything that expired on one day.
+DROP TABLE IF EXISTS {partition}
