@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import date, timedelta
 from functools import partial
+from itertools import chain
 from threading import Event
 from typing import cast
 
@@ -25,19 +26,20 @@ from flask_idempotency.stores import TABLES
 from flask_idempotency.stores.database import Fault, Message, Rows, first_line, load_statement, log
 from flask_idempotency.stores.days import Partition, Partitions, number_of, start_of
 from flask_idempotency.stores.postgres_locks import record_lock
-from flask_idempotency.stores.postgres_server import PostgresServer, combine, milliseconds
+from flask_idempotency.stores.postgres_server import IS_DIRECT, STATEMENT_TIMEOUT, PostgresServer, combine, milliseconds
 from flask_idempotency.stores.schema import Structure, partitioned_statements
 
 BOTH_FORMS = ("structure", "bound")  # asked before the form is known
 VARIANT, OPEN = "postgres_partitioned", "_open"
 LOCKING = ("claim", "restart")  # they insert a record, so they hold the lock on its id
 CLAIMED_NEXT = timedelta(milliseconds=50)  # longer than most claims hold the lock; each is tried a few times
+DROP_TIMEOUT = timedelta(seconds=1)  # to wait for transactions that use a partition; leases must be renewed meanwhile
 PAUSE = 0.6  # seconds until the next try: claims go on in between
 PATIENCE = 500  # tries of ours: a transaction that uses the table may take minutes
 # No such index, column, table or partition: the tables have another form than this process knew.
 OTHER_FORM = ("42P10", "42703", "42P01", "23514")
 # Somebody uses it, has it locked, or does the same: a lock, a time limit, a state, a name, a deadlock.
-NOT_NOW = ("55P03", "57014", "55000", "55006", "42P07", "42P01", "40P01")
+NOT_NOW = ("55P03", "57014", "55000", "55006", "42P07", "42P01", "42704", "40P01")
 
 Say = Callable[[str], Rows]
 
@@ -156,9 +158,9 @@ class PostgresPartitions(PostgresServer):
         if not self._structure().is_partitioned:
             self.create()
             for table in TABLES:
-                self._briefly(partial(self._define, "add_day", table=table))
-                check = partial(self._define, "check_day", table=table)
-                self._with_connection(partial(self._at_once, "unhurried", check))
+                self._briefly(partial(self._follow, "add_day", table=table))
+                check = partial(self._follow, "check_day", table=table)
+                self._if_possible(partial(self._at_once, "unhurried", check))
             self._briefly(self._move_over)
             self._form = None
         self.upkeep(retention, None)
@@ -175,10 +177,10 @@ class PostgresPartitions(PostgresServer):
         if found.days and (last := found.last_day(retention)) in missing:
             self._tell_once(f"there was none for records that expire on {last}; they are in the open one")
         if found.are_ours:
-            for day in missing:
-                self._if_possible(partial(self._at_once, "briefly", partial(self._make, day)))
-            for each in dead:
-                self._if_possible(partial(self._drop, each))
+            made = (partial(self._at_once, "briefly", partial(self._make, day)) for day in missing)
+            dropped = (partial(self._drop, each) for each in dead)
+            # The first one that is not possible ends this round: the caller has leases to renew.
+            _ = all(self._if_possible(act) for act in chain(made, dropped))
         elif missing or dead:
             self._tell_once(
                 f"{len(missing)} are to be made and {len(dead)} to be dropped, but the role does not own the tables; as"
@@ -199,26 +201,25 @@ class PostgresPartitions(PostgresServer):
             self._define("rename", say, table=table)
             say(made)
             self._define("attach_open", say, table=table)
-            self._pass_on(say, table + OPEN, table)
+            self._follow("owner_and_grants", say, source=table + OPEN, target=table)
 
     def _make(self, day: date, say: Say) -> None:
         """Make the partitions of a day, in both tables."""
         name, first, last = day.strftime("%Y%m%d"), start_of(day).isoformat(), start_of(day + timedelta(1)).isoformat()
         self._define("make_day", say, name=name, number=str(number_of(day)), first=first, last=last)
         for table in TABLES:
-            self._pass_on(say, table, f"{table}_{name}")
-
-    def _pass_on(self, say: Say, source: str, target: str) -> None:
-        """Give a new table the owner of another, and grant on it what is granted there."""
-        for (statement,) in say(self._definition("owner_and_grants", source=source, target=target)):
-            say(statement)
+            self._follow("owner_and_grants", say, source=table, target=f"{table}_{name}")
 
     def _drop(self, partition: Partition, connection: PoolProxiedConnection) -> None:
         """Detach a partition while others go on, and drop it when nobody can use it any more."""
         say, names = self._say_on(connection), {"table": partition.parent, "partition": partition.name}
+        if is_direct := bool(connection.info.get(IS_DIRECT)):  # behind a pooler it would reach other clients
+            self._define("limit", say, longest=milliseconds(DROP_TIMEOUT))
         if partition.is_attached:
             self._define("finish_detaching" if partition.is_half_detached else "detach", say, **names)
         self._define("drop", say, **names)
+        if is_direct:  # if one of these failed, the connection is not used again
+            self._define("limit", say, longest=milliseconds(STATEMENT_TIMEOUT))
         log.info("partition_dropped: %s, in which everything had expired", partition.name)
 
     def _definition(self, verb: str, **names: str) -> str:
@@ -227,6 +228,11 @@ class PostgresPartitions(PostgresServer):
 
     def _define(self, verb: str, say: Say, **names: str) -> None:
         for statement in self._definition(verb, **names).split(";"):
+            say(statement)
+
+    def _follow(self, verb: str, say: Say, **names: str) -> None:
+        """Send the statements that this one gives."""
+        for (statement,) in say(self._definition(verb, **names)):
             say(statement)
 
     def _say_on(self, connection: PoolProxiedConnection) -> Say:
@@ -262,11 +268,13 @@ class PostgresPartitions(PostgresServer):
             "The tables were in use for minutes, by one long transaction or by many; end those, and run this again."
         )
 
-    def _if_possible(self, act: Callable[[PoolProxiedConnection], object]) -> None:
+    def _if_possible(self, act: Callable[[PoolProxiedConnection], object]) -> bool:
         try:
             self._with_connection(act)
         except NotNowError as error:
             log.info("partition_busy: it is tried again later: %s", error)
+            return False
+        return True
 
     def _tell_once(self, what: str) -> None:
         if what not in self._told:

@@ -19,7 +19,7 @@ from flask_idempotency.stores.tables import MAKE_TABLES
 UPGRADE_TIMEOUT = 3600.0  # seconds for one statement: an index on many millions of records is not made in less
 LOCK_TIMEOUT = timedelta(seconds=2)  # for a row or a table that somebody holds; there are two tables
 STATEMENT_TIMEOUT = timedelta(seconds=4)  # below ANSWER_TIMEOUT: the server gives up first, and nothing is left behind
-_IS_DIRECT = "idempotency_is_direct"
+IS_DIRECT = "idempotency_is_direct"
 TOGETHER = {("claim", "mark"), ("fence", "mark"), ("complete", "drop_request")}  # one statement each: claim_and_mark …
 LOST_STATES = ("08", "57P", "25P03")  # connection exceptions; shutdowns and restarts; a transaction idle for too long
 ADVICE = {
@@ -53,7 +53,7 @@ class PostgresServer(SqlTransactionalStore):
 
     def _execute(self, connection: PoolProxiedConnection, messages: Sequence[Message]) -> list[Rows]:
         # Several statements in one round trip are one transaction, without a BEGIN.
-        is_direct = bool(connection.info.get(_IS_DIRECT))
+        is_direct = bool(connection.info.get(IS_DIRECT))
         sent = messages if is_direct else [self._bound(), *messages]
         replies = converse(driver_of(connection), sent, prepares=self._prepares and is_direct)
         if replies.warnings:
@@ -139,7 +139,7 @@ def get_to_know(connection: Any, entry: ConnectionPoolEntry) -> None:
     statement = load_statement(PostgresServer.technology, "get_to_know", PostgresServer.mark)
     try:
         found = connection.execute(statement, {"number": connection.info.backend_pid, **limits}).fetchone()
-        is_standby, entry.info[_IS_DIRECT], *_ = found
+        is_standby, entry.info[IS_DIRECT], *_ = found
         if is_standby:
             log.error("store_unavailable: the store's URL points to a standby; use the address of the primary")
             raise _OnStandby(retry_after=1)
