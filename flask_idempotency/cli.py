@@ -79,7 +79,7 @@ def show(reference: str) -> None:
     for record in _find(reference):
         for name, value in _facts(record):
             click.echo(f"{name + ':':<12}{value}")
-        checkpoints = [each for each in current_state().store.checkpoints(record.asked.id) if each.name != REQUEST]
+        checkpoints = [each for each in current_state().steps(record.asked.id) if each.name != REQUEST]
         for title, each in zip(chain(["done:"], repeat("")), checkpoints, strict=False):
             click.echo(f"{title:<12}{each.kind} {each.name}, {each.state} {_ago(each.age)}")
 
@@ -111,7 +111,7 @@ def resolve(reference: str, answer: IO[bytes] | None, rerun: bool, refuted: tupl
         # A record does not say which view it belongs to; with too short a retention, a late retry would run.
         done = store.resolve(record.asked.id, _read_answer(answer), _longest_retention(), remark)
     else:
-        _check_refuted(store, record, refuted)
+        _check_refuted(record, refuted)
         proof = json.dumps(f"nothing happened; {remark}")
         done = store.reopen(record.asked.id, remark, [(name, proof) for name in refuted])
     if not done:
@@ -249,9 +249,9 @@ def _read_answer(file: IO[bytes]) -> Snapshot:
     return Snapshot(status, pairs, (body if isinstance(body, str) else json.dumps(body)).encode())
 
 
-def _check_refuted(store: Store, record: Record, refuted: Collection[str]) -> None:
+def _check_refuted(record: Record, refuted: Collection[str]) -> None:
     """Check that the options name every effect in doubt that nothing else can settle, and no other."""
-    sent = {each.name: each for each in store.checkpoints(record.asked.id) if each.state is Progress.SENT}
+    sent = {each.name: each for each in current_state().steps(record.asked.id) if each.state is Progress.SENT}
     for name in refuted:
         if name not in sent:
             raise click.ClickException(f"{name} is not in doubt; effects in doubt: {', '.join(sent) or 'none'}.")

@@ -16,7 +16,9 @@ from flask import Flask, current_app
 from flask.sansio.blueprints import Blueprint  # of which the app's own kind is one
 
 from flask_idempotency import scopes, signals
+from flask_idempotency.core.checkpoint import Checkpoint
 from flask_idempotency.core.record import Record
+from flask_idempotency.core.scope import RecordId
 from flask_idempotency.errors import ConfigError, StoreUnavailable
 from flask_idempotency.guards.housekeeping import Housekeeper
 from flask_idempotency.guards.recent import RecentReplays
@@ -172,6 +174,10 @@ class State:
         is_news = reason not in self._warned
         self._warned.add(reason)
         return is_news
+
+    def steps(self, record: RecordId) -> list[Checkpoint]:
+        """Read how far a run has come, to look at it; a result that cannot be decrypted is None, and logged."""
+        return cast(SealedStore, self.store).steps(record)
 
     def ready_store(self) -> Store:
         """Give the store, prepared before its first use. Raises StoreUnavailable if it is not set up."""

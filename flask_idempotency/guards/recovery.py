@@ -62,9 +62,9 @@ def complete_abandoned(app: Flask, *, age: timedelta, limit: int = 50) -> Iterat
         for record in left:
             asked = record.asked
             seen.add(asked.id)
-            stored = next((each for each in store.checkpoints(asked.id) if each.name == REQUEST), None)
+            stored = next((each for each in state.steps(asked.id) if each.name == REQUEST), None)
             if stored is None or stored.result is None:
-                continue  # another process was faster
+                continue  # another process was faster, or it cannot be decrypted
             environ = unpack_request(stored.result, asked, state.settings.namespace)
             if environ is None:
                 continue  # it belongs to another app that shares this database

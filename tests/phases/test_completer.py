@@ -1,11 +1,12 @@
 """Requests that nobody comes back for are finished: as their caller, once, and without any stored credential."""
 
 import os
+import secrets
 import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -255,6 +256,41 @@ def test_requests_that_are_refused_before_they_are_claimed_do_not_keep_the_other
 
     assert sorted(first) == [(201, "finished"), *[(404, "running")] * 5]
     assert second == [(404, "running")] * 5
+
+
+@pytest.fixture
+def make_sealed_office(tables: Tables) -> Iterator[Callable[[str], Office]]:
+    """`make_sealed_office(key)`: an office that encrypts with this key, on the test's database."""
+    made: list[Office] = []
+
+    def make(key: str) -> Office:
+        made.append(Office(tables, settings={"IDEMPOTENCY_ENCRYPTION_KEYS": [key]}))
+        return made[-1]
+
+    yield make
+    for office in made:
+        office.close()
+
+
+def test_requests_that_cannot_be_decrypted_do_not_keep_the_others_waiting(make_sealed_office, caplog):
+    old, new = (make_sealed_office(secrets.token_urlsafe(32)) for _ in range(2))
+    old.send("old")
+    new.send("new")
+    old.is_down = new.is_down = False
+
+    assert new.complete() == [(201, "finished")]
+    assert "a key that is not in IDEMPOTENCY_ENCRYPTION_KEYS" in caplog.text
+    assert old.complete() == [(201, "finished")]
+
+
+def test_a_person_sees_how_far_a_run_has_come_though_it_cannot_be_decrypted(make_sealed_office):
+    old, new = (make_sealed_office(secrets.token_urlsafe(32)) for _ in range(2))
+    known = old.send().headers["Idempotency-Reference"]
+
+    shown = new.app.test_cli_runner().invoke(args=["idempotency", "show", known])
+
+    assert shown.exit_code == 0
+    assert "phase order_placed, done" in shown.output
 
 
 def test_a_pass_goes_on_with_each_request_once_though_it_is_left_again_at_once(office):
