@@ -12,9 +12,10 @@ import pytest
 
 from flask_idempotency.core.checkpoint import Checkpoint, Kind
 from flask_idempotency.errors import OutcomeUnknown, RequestRefused, StoreUnavailable
-from flask_idempotency.stores import TABLES, open_store, postgres_server
+from flask_idempotency.stores import TABLES, open_store, postgres_phase, postgres_server, postgres_transaction
 from flask_idempotency.stores.pipeline import ANSWER_TIMEOUT
 from flask_idempotency.stores.postgres import PostgresStore
+from flask_idempotency.stores.postgres_server import LOCK_TIMEOUT, STATEMENT_TIMEOUT
 from flask_idempotency.testing import LEASE, RETENTION, make_asked
 from tests.fixtures.postgres import Postgres
 from tests.fixtures.processes import eventually, needs
@@ -40,6 +41,21 @@ def url(request: pytest.FixtureRequest, postgres: Postgres, postgres_url: str) -
         return
     with pooled(postgres) as pooler:
         yield pooler.url(postgres_url.rpartition("/")[2])
+
+
+@pytest.fixture(autouse=True)
+def short_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the server give up after a tenth of its time: what is tested is who gives up first, and what is left."""
+    short = LOCK_TIMEOUT / 10
+    monkeypatch.setattr(postgres_server, "STATEMENT_TIMEOUT", STATEMENT_TIMEOUT / 10)
+    for module in (postgres_server, postgres_transaction, postgres_phase):
+        monkeypatch.setattr(module, "LOCK_TIMEOUT", short)
+    bound = f"SET LOCAL lock_timeout = {short // timedelta(milliseconds=1)}"
+    monkeypatch.setattr(postgres_transaction, "BOUND_LAST", (bound, {}))
+
+
+def test_the_server_gives_up_before_we_do():
+    assert LOCK_TIMEOUT < STATEMENT_TIMEOUT < timedelta(seconds=ANSWER_TIMEOUT)
 
 
 @pytest.fixture
