@@ -93,9 +93,11 @@ def untraced() -> Iterator[None]:
     """Fork cheaply, and leave whatever traces this process to itself."""
     before = sys.gettrace()
     gc.freeze()  # or each child would copy the memory that its first collection walks through
+    gc.disable()  # what a collection lets go of may run lines of ours: another time, at another position
     try:
         yield
     finally:
+        gc.enable()
         gc.unfreeze()
         sys.settrace(before)
 
