@@ -22,11 +22,14 @@ endif
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
+# Twice as many workers as most machines' cores: half of the time, a test waits for a server that starts or a lock that ends.
+WORKERS ?= 4
+
 test: $(READY) ## run the tests, on real databases too; every promise is covered once
-	$(BIN)/python -m pytest -n 2 --dist loadfile --tier quick $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --tier quick $(ARGS)
 
 soak: $(READY) ## run the rest: every planted bug, the other database, long searches; TEST_LONG=1 tries every line and cut
-	$(BIN)/python -m pytest -n 2 --dist loadfile --tier soak $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --tier soak $(ARGS)
 
 lint: $(READY) ## check style, spelling, types and import contracts; show the layers and the longest modules
 	$(BIN)/ruff check
@@ -43,12 +46,12 @@ format: $(READY) ## fix and format the code with ruff
 	$(BIN)/ruff format
 
 coverage: $(READY) ## run all tests of both tiers and report uncovered branches of the package
-	$(BIN)/python -m pytest -n 2 --dist loadfile --cov --cov-report=term $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --cov --cov-report=term $(ARGS)
 
 lowest: $(READY) ## run the tests of sessions and stores on the oldest supported SQLAlchemy
 	$(BIN)/uv venv --quiet --clear --python $(BIN)/python .venv/lowest
 	$(BIN)/uv pip install --quiet --python .venv/lowest/bin/python --editable . --group test "SQLAlchemy==2.0.30" "Flask-SQLAlchemy==3.1.*"
-	.venv/lowest/bin/python -m pytest -n 2 --dist loadfile --tier quick tests/stores tests/transaction/test_gallery.py tests/transaction/test_session.py tests/transaction/test_leftovers.py tests/transaction/test_plain_sqlalchemy.py $(ARGS)
+	.venv/lowest/bin/python -m pytest -n $(WORKERS) --dist loadfile --tier quick tests/stores tests/transaction/test_gallery.py tests/transaction/test_session.py tests/transaction/test_leftovers.py tests/transaction/test_plain_sqlalchemy.py $(ARGS)
 
 matrix: $(READY) ## run the quick tests on every supported Python that is installed
 	@$(BIN)/python -m tests.matrix $(ARGS)
@@ -56,7 +59,7 @@ matrix: $(READY) ## run the quick tests on every supported Python that is instal
 ecosystem: $(READY) ## test the extension together with other Flask packages; see docs/works-with.md
 	$(BIN)/uv venv --quiet --clear --python $(BIN)/python .venv/ecosystem
 	$(BIN)/uv pip install --quiet --python .venv/ecosystem/bin/python --editable . --group ecosystem
-	.venv/ecosystem/bin/python -m pytest -n 2 tests/ecosystem $(ARGS)
+	.venv/ecosystem/bin/python -m pytest -n $(WORKERS) tests/ecosystem $(ARGS)
 
 conformance: $(READY) ## run the conformance tester against our servers and others; rewrites the results in docs/conformance.md
 	$(BIN)/uv venv --quiet --clear --python $(BIN)/python .venv/conformance
