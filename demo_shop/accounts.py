@@ -32,8 +32,14 @@ View = TypeVar("View", bound=Callable[..., Any])
 def current_account() -> Account | None:
     """Give the account of the current request, or None."""
     if "account" not in g:
-        g.account = _by_token() if request.path.startswith("/api/") else _by_session()
+        g.account = _by_token() if _is_a_programs() else _by_session()
     return g.account  # type: ignore[no-any-return]  # g takes anything
+
+
+def _is_a_programs() -> bool:
+    """Say whether the request must have a token; a receipt is for whoever sent its request, a browser or a program."""
+    is_receipt = request.path.startswith("/receipts/")
+    return request.path.startswith("/api/") or (is_receipt and "Authorization" in request.headers)
 
 
 def my_account() -> Account:

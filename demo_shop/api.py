@@ -9,6 +9,7 @@ from demo_shop.accounts import current_account, my_account, signed_in, token_of
 from demo_shop.cart import cart_of, most_of, no_more, put
 from demo_shop.cart import what_was_asked as what_was_put
 from demo_shop.checkout.views import buy, pay
+from demo_shop.exports import start_export
 from demo_shop.models import Account, Product, db
 from demo_shop.openapi import document
 from demo_shop.orders import ask_for_refund, my_order, my_orders, why_not
@@ -113,6 +114,13 @@ def buy_now() -> Any:
 def orders() -> Any:
     """List the caller's orders."""
     return jsonify(OrderSchema(many=True).dump(my_orders()))
+
+
+@blueprint.post("/api/exports")
+@idempotent(required=True, guard="lease", in_flight="accepted")
+def export() -> Any:
+    """Export the caller's orders: a job, whose receipt leads to the file."""
+    return start_export()
 
 
 @blueprint.get("/api/orders/<number>")

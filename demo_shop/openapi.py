@@ -20,6 +20,7 @@ def document() -> dict[str, Any]:
         for name, schema in vars(schemas).items()
         if isinstance(schema, type) and issubclass(schema, Schema) and name.endswith("Schema")
     }
+    components["schemas"] |= {"Started": RUNNING, "Receipt": RECEIPT}
     components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
     return {
         "openapi": "3.1.0",
@@ -44,6 +45,8 @@ def document() -> dict[str, Any]:
                 "post": _write("Rate a product in passing", "Review", {"201": _ref("Reviewed")}, required=False),
             },
             "/api/tokens": {"post": _signs_in()},
+            "/api/exports": {"post": _starts_an_export()},
+            "/receipts/{reference}": {"get": _receipt()},
             "/api/orders": {"get": _secured(_safe("List your orders", _array("Order")))},
             "/api/orders/{number}": {"get": _secured(_safe("Show an order", _ref("Order"), NUMBER))},
             "/api/orders/{number}/refund": {
@@ -80,11 +83,68 @@ def _write(summary: str, body: str, answers: dict[str, Any], *, required: bool =
     return _secured(
         {
             "summary": summary,
-            "parameters": [{**KEY_PARAMETER, "required": required}],
+            "parameters": [{**KEY_PARAMETER, "required": required}, PREFER_PARAMETER],
             "requestBody": {"required": True, "content": {"application/json": {"schema": _ref(body)}}},
-            "responses": {**{status: _json("Done", schema) for status, schema in answers.items()}, **refusals},
+            "responses": {
+                **{status: _json("Done", schema) for status, schema in answers.items()},
+                "202": _json("Done, or still under way: see the receipt", _either(answers.get("202"), _ref("Started"))),
+                **refusals,
+            },
         }
     )
+
+
+def _starts_an_export() -> dict[str, Any]:
+    """Describe the POST that only starts a job: there is no body, and a retry gets the file when it is made."""
+    file = {"description": "The file, once it is made", "content": {"text/csv": {"schema": {"type": "string"}}}}
+    operation = _write("Export your orders", "Export", {})
+    operation["responses"]["200"] = file
+    del operation["requestBody"]
+    return operation
+
+
+def _receipt() -> dict[str, Any]:
+    """Describe a receipt, and the stored answer that ?answer=1 gives: of whatever status and kind that was."""
+    shown = {"Retry-After": {"description": "While it runs: seconds", "schema": {"type": "integer", "minimum": 1}}}
+    anything = {"description": "With ?answer=1: the stored answer itself, or why there is none"}
+    return _secured(
+        {
+            "summary": "Ask what became of a request",
+            "parameters": [
+                {"name": "reference", "in": "path", "required": True, "schema": {"type": "string"}},
+                {"name": "answer", "in": "query", "schema": {"type": "string", "enum": ["1"]}},
+            ],
+            "responses": {
+                "200": {**_json("The receipt", _ref("Receipt")), "headers": shown},
+                "404": {"description": "There is none for you"},
+                "default": anything,
+            },
+        }
+    )
+
+
+RUNNING: dict[str, Any] = {
+    "type": "object",
+    "required": ["reference", "state", "receipt"],
+    "properties": {
+        "reference": {"type": "string"},
+        "state": {"const": "running"},
+        "receipt": {"type": "string", "format": "uri-reference"},
+    },
+}
+RECEIPT: dict[str, Any] = {
+    "type": "object",
+    "required": ["reference", "state"],
+    "properties": {
+        "reference": {"type": "string"},
+        "state": {"enum": ["running", "finished", "quarantined", "expired"]},
+        "created_at": {"type": "string", "format": "date-time"},
+        "status": {"type": "integer"},
+        "expires_at": {"type": "string", "format": "date-time"},
+        "answer": {"type": "string", "format": "uri-reference"},
+        "detail": {"type": "string"},
+    },
+}
 
 
 def _signs_in() -> dict[str, Any]:
@@ -103,6 +163,18 @@ KEY_PARAMETER: dict[str, Any] = {
     "description": "Made once for this action, and sent again with every retry.",
     "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": r"^[!-+\--~]+$"},
 }
+
+
+PREFER_PARAMETER: dict[str, Any] = {
+    "name": "Prefer",
+    "in": "header",
+    "description": "While the first request is running: wait=5 waits for its answer, respond-async gives a receipt.",
+    "schema": {"type": "string", "enum": ["wait=1", "respond-async", "respond-async, wait=1"]},
+}
+
+
+def _either(one: dict[str, Any] | None, other: dict[str, Any]) -> dict[str, Any]:
+    return other if one is None else {"anyOf": [one, other]}
 
 
 def _json(description: str, schema: dict[str, Any]) -> dict[str, Any]:

@@ -33,6 +33,8 @@ export function sentence(news, careless) {
       return `A double click was simulated: two requests at the same instant. Their answers: ${news.statuses.map((status) => status || "none").join(" and ")}.`;
     case "slow":
       return careless ? "Still waiting for the answer …" : "Still waiting for the answer. You may leave this page: it continues when you come back.";
+    case "receipt":
+      return "The first request is still running. Its answer will be on its receipt …";
     case "waiting":
       return `${CAUSES[news.cause]} Asking again with ${key} (attempt ${news.attempt + 1}) in ${seconds(news.delay)} …`;
     case "sending":

@@ -13,6 +13,7 @@ from schemathesis.specs.openapi.checks import positive_data_acceptance
 from demo_shop.accounts import token_of
 from demo_shop.models import Account, Order, Payment, Review, db
 from tests.demo_shop.shopping import Shop, open_shop
+from tests.fixtures.processes import eventually
 
 
 @pytest.fixture
@@ -141,6 +142,31 @@ def test_what_is_sold_out_is_refused_and_nothing_is_charged(shop, program):
     assert shop.count(Payment) == 1
 
 
+def test_an_export_is_started_once_and_polled_to_its_file(shop, program):
+    program.post("/api/buy", {"product": "assam", "quantity": 2, "card": "card_ok"}, uuid4().hex)
+    accepted = program.post("/api/exports", {}, "e-1")
+    address = accepted.headers["Location"]
+
+    eventually(lambda: program.get(address).json["state"] == "finished", what="the export")
+
+    assert (accepted.status_code, accepted.json["state"]) == (202, "running")
+    first, again = program.get(f"{address}?answer=1"), program.post("/api/exports", {}, "e-1")
+    assert first.mimetype == "text/csv"
+    assert [line.split(",")[1:3] for line in first.text.splitlines()] == [["state", "total_cents"], ["paid", "2580"]]
+    assert (again.status_code, again.data, again.headers["Idempotent-Replayed"]) == (200, first.data, "true")
+    assert Program(shop, "grace").get(address).status_code == 404
+    assert program.post("/api/exports", {}).json["code"] == "key-missing"
+
+
+def test_refusals_link_to_the_shops_own_rules(shop, program):
+    url = program.post("/api/exports", {}).json["type"]
+
+    page = shop.app.test_client().get(url.partition("#")[0].removeprefix("http://localhost"))
+
+    assert f'id="{url.partition("#")[2]}"' in page.text
+    assert "A caller is an account of the shop." in page.text
+
+
 @pytest.mark.parametrize("path", ["/api/reviews", "/api/ratings"])
 def test_a_review_is_given_once_and_shown_with_its_product(shop, program, path):
     said = {"product": "assam", "stars": 4, "text": "Strong <b>and</b> malty"}
@@ -206,8 +232,11 @@ def test_the_document_names_the_key_and_every_refusal_of_a_checkout(shop):
 
     checkout = document["paths"]["/api/checkout"]["post"]
 
-    assert [(each["name"], each["required"]) for each in checkout["parameters"]] == [("Idempotency-Key", True)]
-    assert {"201", "400", "401", "402", "409", "410", "413", "422", "503"} <= checkout["responses"].keys()
+    assert [(each["name"], each.get("required")) for each in checkout["parameters"]] == [
+        ("Idempotency-Key", True),
+        ("Prefer", None),
+    ]
+    assert {"201", "202", "400", "401", "402", "409", "410", "413", "422", "503"} <= checkout["responses"].keys()
 
 
 # Every request that the document allows
@@ -222,6 +251,8 @@ OPERATIONS = [
     ("POST", "/api/reviews"),
     ("POST", "/api/ratings"),
     ("POST", "/api/tokens"),
+    ("POST", "/api/exports"),
+    ("GET", "/receipts/{reference}"),
     ("GET", "/api/orders"),
     ("GET", "/api/orders/{number}"),
     ("POST", "/api/orders/{number}/refund"),

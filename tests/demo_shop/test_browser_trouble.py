@@ -30,6 +30,24 @@ def test_a_reload_in_the_middle_goes_on_and_is_charged_once(go_shopping, shop):
     assert reference == shop.reference_of(number)
 
 
+def test_an_answer_that_got_lost_while_the_payment_runs_is_read_on_its_receipt(go_shopping, shop):
+    ada = go_shopping("Slow gateway")
+    ada.pay()
+    eventually(shop.is_at_the_gateway, what="the request at the gateway")
+    answers = []
+    ada.page.on("response", lambda answer: answers.append((answer.request.method, answer.status, answer.url)))
+
+    ada.page.reload(wait_until="commit")
+    ada.see_in(ada.page.locator("[data-toast]"), "Its answer will be on its receipt")
+    number, reference = ada.confirmation()
+
+    assert [status for method, status, _ in answers if method == "POST"] == [202]
+    seen = [url.partition("/receipts/")[2] for method, _, url in answers if method == "GET" and "/receipts/" in url]
+    assert seen[-1] == f"{reference}?answer=1"
+    assert set(seen[:-1]) == {reference}
+    assert shop.sold() == {number: 1}
+
+
 def test_a_page_that_is_opened_after_the_tab_was_closed_goes_on_and_says_so(go_shopping, shop):
     ada = go_shopping("Slow gateway")
     ada.pay()
