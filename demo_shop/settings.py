@@ -36,6 +36,7 @@ def read_settings(environ: Mapping[str, str] = os.environ) -> dict[str, Any]:
         "SESSION_COOKIE_SECURE": environ.get("DEMO_HTTPS") == "1",
         "PERMANENT_SESSION_LIFETIME": timedelta(hours=12),
         "MAX_CONTENT_LENGTH": 64 * 1024,
+        "IDEMPOTENCY_HINT": environ.get("HINT_URL") or None,
         "IDEMPOTENCY_LEASE": timedelta(seconds=seconds(environ, "DEMO_LEASE_SECONDS", 10)),
         "IDEMPOTENCY_RETENTION": timedelta(seconds=seconds(environ, "DEMO_RETENTION_SECONDS", 72 * 3600)),
     }

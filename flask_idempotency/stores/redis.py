@@ -17,7 +17,7 @@ from flask_idempotency.core.scope import RecordId, Scope
 from flask_idempotency.core.snapshot import Answer, pack
 from flask_idempotency.errors import ClaimLost, OutcomeUnknown, StoreUnavailable
 from flask_idempotency.stores.redis_client import read_url
-from flask_idempotency.stores.redis_server import TIMEOUT, VOLATILE, RedisServer, bucket_of
+from flask_idempotency.stores.redis_server import TIMEOUT, VOLATILE, RedisServer, ServerFull, bucket_of
 from flask_idempotency.stores.rows import read_answer
 
 if TYPE_CHECKING:
@@ -63,7 +63,10 @@ class RedisStore:
         stored = (score, asked.scope, asked.method, asked.path)
         step = () if first is None else (first.point, *_step_values(first))
         values = (token, _micros(lease), bytes(asked.fingerprint), TAKEOVERS, TOO_MANY_TAKEOVERS, *stored, *step)
-        answer, *found = self._server.run("claim", asked.id, *values)
+        try:
+            answer, *found = self._server.run("claim", asked.id, *values)
+        except ServerFull:
+            return self._found_by_a_full_server(asked)
         match answer:
             case b"claim":
                 attempt, taken_over, point = found
@@ -194,6 +197,13 @@ class RedisStore:
         """Run a script that acts on our own record only."""
         if not self._server.run(verb, claim.id, claim.guard.token, *values):
             raise ClaimLost
+
+    def _found_by_a_full_server(self, asked: Asked) -> Settled:
+        """Give a record that needs no memory to be replayed. Raises StoreUnavailable for every other request."""
+        record = self.find(asked.id)
+        if record is None or record.state is State.RUNNING:
+            raise StoreUnavailable(retry_after=5)
+        return Settled(record)
 
     def _decision(self, record: RecordId, remark: str) -> tuple[bytes, str]:
         """Name a call by a person, so that it is recognised if it is sent again, and date the remark."""

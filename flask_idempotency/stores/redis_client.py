@@ -127,15 +127,19 @@ class Clients:
     def servers(self) -> Iterator[redis.Redis]:
         """Give a client for each server that holds records: one, or every primary of a cluster."""
         client = self.here()
-        if isinstance(client, RedisCluster):
+        if _is_cluster(client):
             for node in client.get_primaries():
                 yield client.get_redis_connection(node)
         else:
             yield client
 
     @staticmethod
-    def _each(client: Client | None) -> list[Any]:
-        if isinstance(client, RedisCluster):
+    def _each(client: Client | None) -> list[Client]:
+        if _is_cluster(client):
             nodes = [node.redis_connection for node in client.get_nodes()]
             return [each for each in nodes if each is not None]
         return [] if client is None else [client]
+
+
+def _is_cluster(client: Client) -> bool:
+    return hasattr(client, "get_primaries")

@@ -13,6 +13,7 @@ from redis.exceptions import (
     ConnectionError,
     NoPermissionError,
     NoScriptError,
+    OutOfMemoryError,
     ReadOnlyError,
     RedisClusterException,
     RedisError,
@@ -46,6 +47,10 @@ HIDES = (
 TOO_OLD = "Redis {version} is too old; use Redis 7.0 or newer, or any Valkey."
 
 log = logging.getLogger("flask_idempotency")
+
+
+class ServerFull(StoreUnavailable):
+    """The server has no memory left for a new record; those that it has can be read."""
 
 
 class RedisServer:
@@ -144,12 +149,12 @@ def unavailable(error: Exception) -> StoreUnavailable:
     """Log what keeps the store from being used, and give the refusal to raise."""
     advice = next((advice for part, advice in _ADVICE.items() if part in f"{type(error).__name__}: {error}"), "")
     log.error("store_unavailable: %s: %s%s", type(error).__name__, first_line(error), advice and f"; {advice}")
-    return StoreUnavailable(retry_after=1)
+    kind = ServerFull if isinstance(error, OutOfMemoryError) else StoreUnavailable
+    return kind(retry_after=1)
 
 
 _ADVICE = {
     "OutOfMemory": "raise maxmemory, or lower IDEMPOTENCY_RETENTION: new requests get 503 until there is memory again",
-    "OOM": "raise maxmemory, or lower IDEMPOTENCY_RETENTION: new requests get 503 until there is memory again",
     "AuthenticationError": "correct the user and the password in the URL",
     "NoPermission": "let the user run EVAL, EVALSHA, INFO and the commands on hashes and sorted sets",
     "MISCONF": "the server cannot write to its disk, so it takes no writes",

@@ -254,8 +254,11 @@ def test_the_load_needs_no_package_that_the_image_of_locust_does_not_have():
     assert (ran.returncode, ran.stderr) == (0, "")
 
 
-def test_redis_is_set_so_that_it_forgets_nothing(compose):
-    command = " ".join(compose["services"]["redis"]["command"])
+def test_redis_holds_hints_only_so_it_may_forget_and_nobody_waits_for_it(compose):
+    services = compose["services"]
+    redis = services["redis"]
 
-    assert "--appendonly yes" in command
-    assert "--maxmemory-policy noeviction" in command
+    assert services["shop-1"]["environment"]["HINT_URL"] == "redis://redis:6379/0"
+    assert "--maxmemory-policy allkeys-lru" in " ".join(redis["command"])
+    assert "volumes" not in redis
+    assert not any("redis" in service.get("depends_on", {}) for service in services.values())

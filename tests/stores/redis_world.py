@@ -1,6 +1,6 @@
 """A Redis store and the powers a test has over it: its records move into the past, and answers get lost."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
@@ -59,9 +59,8 @@ class RedisWorld(World):
     unit = timedelta(minutes=1)  # the server's clock goes on by itself, but not by this much during one program
     loses_next = False
 
-    def __init__(self, url: str, store: type[RedisStore] = RedisStore) -> None:
-        self._client = redis.Redis.from_url(url, protocol=2)
-        self._move = self._client.register_script(MOVE)
+    def __init__(self, url: str, nodes: Sequence[str] = (), store: type[RedisStore] = RedisStore) -> None:
+        self._clients = [redis.Redis.from_url(node, protocol=2) for node in nodes or [url]]
         plain = read_url(url, "IDEMPOTENCY_STORE", VOLATILE, TIMEOUT)
         self.store: RedisStore = store(RedisServer(Address(plain.options, lambda: Lossy(plain.connect(), self))))
 
@@ -69,28 +68,32 @@ class RedisWorld(World):
         self.loses_next = True
 
     def let_pass(self, duration: timedelta) -> None:
-        self._move(args=[(duration + HAIR) // timedelta(microseconds=1)])
+        for client in self._clients:
+            client.eval(MOVE, 0, (duration + HAIR) // timedelta(microseconds=1))
 
     def dump(self) -> object:
-        return sorted((key, self._content(key)) for key in self._client.scan_iter())
-
-    def _content(self, key: bytes) -> object:
-        if self._client.type(key) == b"zset":
-            return self._client.zrange(key, 0, -1, withscores=True)
-        return sorted(self._client.hgetall(key).items())
+        return sorted((key, _content(client, key)) for client in self._clients for key in client.scan_iter())
 
     def clear(self) -> None:
-        self._client.flushall()
+        for client in self._clients:
+            client.flushall()
 
     def close(self) -> None:
         self.store.close()
-        self._client.close()
+        for client in self._clients:
+            client.close()
+
+
+def _content(client: redis.Redis, key: bytes) -> object:
+    if client.type(key) == b"zset":
+        return client.zrange(key, 0, -1, withscores=True)
+    return sorted(client.hgetall(key).items())
 
 
 @contextmanager
 def redis_world(server: Server, store: type[RedisStore] = RedisStore) -> Iterator[RedisWorld]:
     """An empty world on a server."""
-    world = RedisWorld(server.url, store)
+    world = RedisWorld(server.url, store=store)
     world.clear()
     try:
         yield world
