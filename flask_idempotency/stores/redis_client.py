@@ -135,10 +135,12 @@ class Clients:
 
     @staticmethod
     def _each(client: Client | None) -> list[Client]:
+        if client is None:
+            return []
         if _is_cluster(client):
             nodes = [node.redis_connection for node in client.get_nodes()]
             return [each for each in nodes if each is not None]
-        return [] if client is None else [client]
+        return [client]
 
 
 def _is_cluster(client: Client) -> bool:
