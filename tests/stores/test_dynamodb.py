@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from botocore.retries.standard import ExponentialBackoff
@@ -58,7 +59,7 @@ def unmade(moto_port: int, made: DynamoWorld) -> DynamoStore:
     return store
 
 
-def item_of(store: DynamoStore, key: str = "order-1") -> dict[str, object]:
+def item_of(store: DynamoStore, key: str = "order-1") -> dict[str, Any]:
     item = store._table.read(make_asked(key).id)
     assert item is not None
     return item
@@ -142,7 +143,7 @@ def test_the_service_deletes_an_item_when_its_grace_has_passed_and_not_before(st
 
     finished = item_of(store)
     assert "delete_at" not in while_running
-    late = finished["delete_at"] * 1000 - finished["expires_at"]  # type: ignore[operator]  # numbers
+    late = finished["delete_at"] * 1000 - finished["expires_at"]
     assert timedelta(0) <= timedelta(milliseconds=late) - store.grace < timedelta(seconds=1)
 
 
@@ -284,7 +285,7 @@ def test_a_missing_sdk_is_named_with_the_extra(monkeypatch: pytest.MonkeyPatch):
         "dynamodb://key:secret@records?region=eu-central-1",
         "dynamodb://records:8000",
         "dynamodb://records/another",
-        "dynamodb://records?regoin=eu-central-1",
+        "dynamodb://records?zone=eu-central-1",
         "dynamodb://records?ttl=on",
     ],
 )
@@ -314,3 +315,26 @@ def test_the_partition_of_a_record_is_the_reference_that_people_read_out(store: 
     claimed(store.claim(make_asked(), LEASE))
 
     assert item_of(store)["reference"] == reference_of(make_asked().id)
+
+
+# -- time ------------------------------------------------------------------------------------------------------------
+
+
+def test_in_doubt_about_the_time_nothing_is_over(store: DynamoStore, monkeypatch: pytest.MonkeyPatch):
+    # It is between the fourth and the ninth second.
+    table, second = store._table, timedelta(seconds=1)
+    monkeypatch.setattr(table, "earliest", lambda: 4000)
+    monkeypatch.setattr(table, "latest", lambda: 9000)
+    claim = claimed(store.claim(make_asked(), second))
+    monkeypatch.setattr(table, "earliest", lambda: 9999)
+    still_held = isinstance(store.claim(make_asked(), second), Busy)
+    monkeypatch.setattr(table, "earliest", lambda: 10_000)
+    store.complete(claim, CREATED, second)
+    monkeypatch.setattr(table, "earliest", lambda: 9999)
+    still_there = store.find(claim.id)
+
+    monkeypatch.setattr(table, "earliest", lambda: 10_000)
+
+    assert still_held
+    assert still_there is not None
+    assert store.find(claim.id) is None

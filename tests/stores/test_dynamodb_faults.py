@@ -78,7 +78,7 @@ def test_a_claim_whose_answer_was_lost_is_known_as_our_own(store: DynamoStore, l
 
     record = store.find(claim.id)
     assert record is not None
-    assert (record.condition.token, record.attempt) == (claim.guard.token, 1)  # type: ignore[union-attr]  # it runs
+    assert (record.condition.token, record.attempt) == (claim.guard.token, 1)
     assert isinstance(store.claim(make_asked(), LEASE), Busy)
     store.complete(claim, CREATED, RETENTION)
 

@@ -5,6 +5,7 @@ import pytest
 from flask_idempotency.core.record import Busy, Claim
 from flask_idempotency.errors import ConfigError
 from flask_idempotency.stores import open_store
+from flask_idempotency.stores.dynamodb import DynamoStore
 from flask_idempotency.stores.mariadb import MariaStore
 from flask_idempotency.stores.memory import MemoryStore
 from flask_idempotency.stores.postgres import PostgresStore
@@ -35,6 +36,8 @@ KNOWN = "postgresql, sqlite, mariadb, redis, dynamodb or memory."
         ("redis+sentinel://user:secret@127.0.0.1:1,127.0.0.1:2/shop/0?sentinel_password=secret", RedisStore),
         ("rediss+sentinel://127.0.0.1/shop", RedisStore),
         ("redis+cluster://127.0.0.1:1,[::1]:2?server=checked", RedisStore),
+        ("dynamodb://records?region=eu-central-1", DynamoStore),
+        ("dynamodb://records?endpoint=http://127.0.0.1:8000&ttl=off", DynamoStore),
     ],
 )
 def test_the_scheme_chooses_the_store_and_nothing_is_connected_to(url: str, kind: type):
