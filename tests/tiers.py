@@ -57,32 +57,32 @@ SOAK: Final = {
     "tests/workshop": "the test tools themselves",
 }
 
-# What one database shows over HTTP, with real processes, or of what views, hooks and commands are told, the other shows
+# What one database shows over HTTP, with real processes, or of what views, hooks and commands are told, the others show
 # in the second tier; so does the second screen. What a session, a statement or a lock does is tested on both at once.
 SECOND: Final = {
     "tests/conformance": "postgresql",
     "tests/demo_shop/test_browser_pages.py": "desktop",
     "tests/demo_shop": "postgresql",
     "tests/extension": "postgresql",
-    "tests/guards": "sqlite",
+    "tests/guards": "sqlite mariadb",
     "tests/http": "postgresql",
     "tests/peers": "postgresql",
     "tests/phases/test_at_most_once.py": "sqlite",
     "tests/phases/test_deploys.py": "sqlite",
     "tests/phases/test_gateway_faults.py": "sqlite",
     "tests/phases/test_keeping.py": "postgresql",
-    "tests/phases/test_killed_workers.py": "sqlite",
+    "tests/phases/test_killed_workers.py": "sqlite mariadb",
     "tests/phases/test_left_uncommitted.py": "postgresql",
     "tests/phases/test_misuse.py": "postgresql",
     "tests/phases/test_resolving.py": "postgresql",
     "tests/phases/test_resuming.py": "postgresql",
     "tests/phases/test_unprotected_since.py": "postgresql",
-    "tests/phases/test_zombies.py": "sqlite",
+    "tests/phases/test_zombies.py": "sqlite mariadb",
     "tests/transaction/test_a_transaction_per_test.py": "postgresql",
     "tests/transaction/test_forks.py": "sqlite",
     "tests/transaction/test_gallery.py": "mariadb",
     "tests/transaction/test_hooks_that_commit.py": "postgresql",
-    "tests/transaction/test_kills.py": "sqlite",
+    "tests/transaction/test_kills.py": "sqlite mariadb",
     "tests/transaction/test_taking_part.py": "postgresql",
 }
 
@@ -113,8 +113,8 @@ def is_in(path: str, rooms: "tuple[str, ...] | dict[str, str]") -> str | None:
 
 def tiers_of(path: str, parameters: str) -> set[str]:
     """Name the tiers of a test, by its file and by the id of its parameters."""
-    second = SECOND.get(is_in(path, SECOND) or "")
-    if is_in(path, SOAK) or (second is not None and second in parameters):
+    second = SECOND.get(is_in(path, SECOND) or "", "").split()
+    if is_in(path, SOAK) or any(word in parameters for word in second):
         return {"soak"}
     return {"quick", "soak"} if is_in(path, DEEPER_IN_SOAK) else {"quick"}
 

@@ -18,6 +18,7 @@ from flask_idempotency.core.key import Key
 from flask_idempotency.core.record import Record
 from flask_idempotency.core.scope import record_id, scope_of
 from flask_idempotency.stores import Store, open_store
+from tests.fixtures.mariadb import MariaDBServer
 from tests.fixtures.postgres import Postgres
 from tests.fixtures.processes import _SERVERS, Answer, Gunicorn, ask, ask_at_once, eventually, is_gone
 
@@ -211,7 +212,11 @@ def how(
     return {"env": env, "options": options, **given}
 
 
-STORES = ["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)]
+STORES = [
+    "sqlite",
+    pytest.param("postgresql", marks=pytest.mark.postgresql),
+    pytest.param("mariadb", marks=pytest.mark.mariadb),
+]
 
 
 @contextmanager
@@ -227,10 +232,10 @@ def standing(
         if kind == "sqlite":
             url = f"sqlite:///{folder / 'records.db'}"
         else:
-            postgres: Postgres = request.getfixturevalue("postgres")
-            name = postgres.create_database()
-            ends.callback(postgres.drop_database, name)
-            url = postgres.url(name)
+            server: Postgres | MariaDBServer = request.getfixturevalue(kind.removesuffix("ql"))
+            name = server.create_database()
+            ends.callback(server.drop_database, name)
+            url = server.url(name)
         records = open_store(url)
         records.create()
         ends.callback(records.close)

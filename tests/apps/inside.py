@@ -15,6 +15,7 @@ from flask_idempotency.core.key import Key
 from flask_idempotency.core.scope import record_id, scope_of
 from flask_idempotency.stores import open_store
 from tests.apps.guarded_outside import REPLAYED
+from tests.fixtures.mariadb import MariaDBServer
 from tests.fixtures.postgres import Postgres
 from tests.fixtures.processes import Answer, eventually
 
@@ -128,9 +129,9 @@ def database(kind: str, request: pytest.FixtureRequest, folder: Path) -> Iterato
     if kind == "sqlite":
         yield f"sqlite:///{folder / 'shop.db'}"
         return
-    postgres: Postgres = request.getfixturevalue("postgres")
-    name = postgres.create_database()
+    server: Postgres | MariaDBServer = request.getfixturevalue(kind.removesuffix("ql"))
+    name = server.create_database()
     try:
-        yield postgres.url(name)
+        yield server.url(name)
     finally:
-        postgres.drop_database(name)
+        server.drop_database(name)

@@ -24,20 +24,20 @@ def make_database(**session_options: Any) -> Any:
 
     class User(db.Model):
         id = db.Column(db.Integer, primary_key=True)
-        name = db.Column(db.String(100), nullable=False)
+        name = db.Column(db.String, nullable=False)
         visits = db.Column(db.Integer, nullable=False, default=0)
 
     class Order(db.Model):
         __tablename__ = "orders"
         id = db.Column(db.Integer, primary_key=True)
-        number = db.Column(db.String(100), unique=True)
-        note = db.Column(db.String(100))
+        number = db.Column(db.String, unique=True)
+        note = db.Column(db.String)
         lines = db.relationship("Line", order_by="Line.id", back_populates="order")
 
     class Line(db.Model):
         id = db.Column(db.Integer, primary_key=True)
         order_id = db.Column(db.ForeignKey("orders.id"), nullable=False)
-        item = db.Column(db.String(100), nullable=False)
+        item = db.Column(db.String, nullable=False)
         order = db.relationship("Order", back_populates="lines")
 
     db.User, db.Order, db.Line = User, Order, Line

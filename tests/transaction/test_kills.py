@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy.engine import make_url
 
 from tests.apps.guarded_outside import (
     STORES,
@@ -20,7 +21,6 @@ from tests.apps.guarded_outside import (
     kill,
     wake,
 )
-from tests.fixtures.postgres import Postgres
 from tests.fixtures.processes import _SERVERS, Answer, ask, eventually, freeze, needs
 from tests.stores.test_contract_elsewhere import PGBOUNCER, pooled
 from tests.transaction.faults import NOTHING, ONE, Books, database, served
@@ -51,9 +51,9 @@ def any_stand(request: pytest.FixtureRequest) -> Iterator[Stand]:
     yield from stand(request.param, request, server={"workers": 4, "threads": 8})
 
 
-@pytest.fixture(scope="module")
-def postgres_stand(request: pytest.FixtureRequest, postgres: Postgres) -> Iterator[Stand]:
-    yield from stand("postgresql", request, server={"workers": 2, "threads": 8}, LEASE=IDLE, WAIT=WAIT)
+@pytest.fixture(scope="module", params=STORES[1:])
+def server_stand(request: pytest.FixtureRequest) -> Iterator[Stand]:
+    yield from stand(request.param, request, server={"workers": 2, "threads": 8}, LEASE=IDLE, WAIT=WAIT)
 
 
 def lend(stand: Stand, request: pytest.FixtureRequest) -> Iterator[Stand]:
@@ -70,9 +70,9 @@ def shop(any_stand: Stand, request: pytest.FixtureRequest) -> Iterator[Stand]:
 
 
 @pytest.fixture
-def server_shop(postgres_stand: Stand, request: pytest.FixtureRequest) -> Iterator[Stand]:
-    """The app on PostgreSQL, with short times."""
-    yield from lend(postgres_stand, request)
+def server_shop(server_stand: Stand, request: pytest.FixtureRequest) -> Iterator[Stand]:
+    """The app on a database server, with short times."""
+    yield from lend(server_stand, request)
 
 
 @pytest.fixture
@@ -206,12 +206,17 @@ def test_another_body_in_flight_is_refused_at_once(server_shop, key, path):
 
 # -- waiting ---------------------------------------------------------------------------------------------------------
 
-WAITING = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND wait_event = 'advisory'"
+WAITING = {
+    "postgresql": "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+    " AND wait_event_type = 'Lock' AND wait_event = 'advisory'",
+    "mariadb": "SELECT count(*) FROM information_schema.processlist WHERE db = DATABASE() AND info LIKE"
+    " 'SET STATEMENT innodb_lock_wait_timeout = 2, %INSERT%'",
+}
 
 
 def wait_for_waiters(books: Books, n: int) -> None:
     """Return when so many connections wait for a lock that another transaction has."""
-    count = f"{WAITING} AND datname = current_database()"
+    count = WAITING[make_url(books.url).get_backend_name()]
     eventually(lambda: books.ask(count) == [(n,)], what=f"{n} that wait")
 
 
@@ -303,13 +308,18 @@ def asleep(server_shop: Stand, key: str) -> Iterator[Callable[..., Any]]:
         wake(pid)
 
 
-STILL_OPEN = "SELECT count(*) FROM pg_stat_activity WHERE state LIKE 'idle in transaction%'"
+STILL_OPEN = {
+    "postgresql": "SELECT count(*) FROM pg_stat_activity WHERE state LIKE 'idle in transaction%'"
+    " AND datname = current_database()",
+    "mariadb": "SELECT count(*) FROM information_schema.innodb_trx JOIN information_schema.processlist"
+    " ON id = trx_mysql_thread_id WHERE db = DATABASE() AND id <> CONNECTION_ID()",
+}
 
 
 def wait_for_the_end_of_its_transaction(books: Books) -> float:
     """Return when the server has ended the transaction of the stopped owner; say how long that took."""
     began = time.monotonic()
-    query = f"{STILL_OPEN} AND datname = current_database()"
+    query = STILL_OPEN[make_url(books.url).get_backend_name()]
     eventually(lambda: books.ask(query) == [(0,)], within=IDLE + 5, what="the end of the idle transaction")
     return time.monotonic() - began
 

@@ -17,6 +17,7 @@ def test_a_tier_names_what_is_there(room):
         ("tests/http/test_methods.py", "postgresql", {"soak"}),
         ("tests/guards/test_race.py", "sync-sqlite", {"soak"}),
         ("tests/guards/test_race.py", "sync-postgresql", {"quick"}),
+        ("tests/guards/test_race.py", "sync-mariadb", {"soak"}),
         ("tests/demo_shop/test_browser_pages.py", "phone-cart", {"quick"}),
         ("tests/demo_shop/test_browser_pages.py", "desktop-cart", {"soak"}),
         ("tests/transaction/test_gallery.py", "sqlite", {"quick"}),
