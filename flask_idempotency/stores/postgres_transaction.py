@@ -116,7 +116,10 @@ class PostgresTransactions(PostgresPartitions):
         may_run, _, sees_the_past, has_past, may_write, *_ = replies.flags(-3)
         found = self._judged(asked, looked, bool(has_past))
         if isinstance(found, Claim) and sees_the_past:
-            found = self._judged(asked, self._run("look", id=asked.id), bool(has_past))
+            inside, found = found, self._judged(asked, self._run("look", id=asked.id), bool(has_past))
+            if self.is_partitioned and isinstance(found, Claim) and _replaces(inside) != _replaces(found):
+                # What is to be replaced was written after the snapshot: no key would stop a second record beside it.
+                return Busy(asked.fingerprint, timedelta(0))
         if isinstance(found, Claim) and not may_write:
             log.error("store_unavailable: the role may only read; %s, or: %s", ADVICE["42501"], ADVICE["25006"])
             raise StoreUnavailable(retry_after=1)
@@ -308,6 +311,11 @@ def begin_statement(connection: Connection[Any]) -> str:
     """Give the BEGIN that psycopg would send, with the isolation level that the app has chosen."""
     level = connection.isolation_level
     return "BEGIN" if level is None else f"BEGIN ISOLATION LEVEL {level.name.replace('_', ' ')}"
+
+
+def _replaces(claim: Claim) -> bool:
+    assert isinstance(claim.guard, Transaction), "this guard gives no other"
+    return claim.guard.replaces
 
 
 def _end(is_within: bool) -> Message:

@@ -6,11 +6,12 @@ from tests.bench.hot import show_hot_key
 from tests.bench.imports import show_imports
 from tests.bench.memory import show_memory
 from tests.bench.phases import show_phases
+from tests.bench.scale import show_scale
 from tests.bench.shop import show_shop
 from tests.bench.size import show_size
 from tests.bench.table import show_table
 
-PARTS = ("table", "phases", "shop", "hot", "memory", "size", "imports")
+PARTS = ("table", "phases", "shop", "hot", "memory", "size", "scale", "imports")
 
 
 def main() -> None:
@@ -24,7 +25,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=500, help="table and phases: requests of each kind")
     parser.add_argument("--store", choices=["postgresql", "sqlite"], help="table: only this one")
     parser.add_argument("--requests", type=int, default=10_000, help="memory: requests in one process")
-    parser.add_argument("--records", type=int, default=1_000_000, help="size: records in the large table")
+    parser.add_argument("--records", type=int, default=1_000_000, help="size and scale: records in the large table")
     options = parser.parse_args()
     if unknown := set(options.parts) - set(PARTS):
         parser.error(f"no such part: {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
@@ -41,6 +42,8 @@ def main() -> None:
         show_memory(options.requests)
     if "size" in parts:
         show_size(options.records)
+    if "scale" in parts:
+        show_scale([options.records])
     if "imports" in parts:
         show_imports()
 

@@ -420,6 +420,36 @@ def test_a_view_that_ended_its_transaction_cannot_add_a_record_without_the_lock(
     assert [record.state for record in store.browse()] == [State.QUARANTINED]
 
 
+@pytest.mark.parametrize("passed", [HOUR, 2 * HOUR, DAY + HOUR], ids=["live", "expired today", "expired yesterday"])
+def test_a_transaction_with_one_snapshot_replaces_what_has_expired_and_nothing_else(
+    store: PostgresStore, clock: MovedClock, passed: timedelta
+):
+    finish(store, "order-1", 90 * timedelta(minutes=1))
+    clock.let_pass(passed)
+    with psycopg.connect(clock.plain_url) as connection:
+        connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+
+        found = store.enter(connection, make_asked(), patience=NO_GRACE, idle=LEASE)
+        if isinstance(found, Claim):
+            store.finish(connection, found, make_asked(), DONE, RETENTION)
+
+    assert isinstance(found, Settled if passed == HOUR else Claim)
+    assert answer_of(store, "order-1") == DONE
+    assert store.checkpoints(make_asked().id) == [] or passed == HOUR
+
+
+def test_what_was_written_after_the_snapshot_of_a_transaction_is_in_its_way(store: PostgresStore, clock: MovedClock):
+    """It could not see the record that it would have to replace."""
+    with psycopg.connect(clock.plain_url) as connection:
+        connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        connection.execute("SELECT 1 FROM fake.clock")
+        store.release(claimed(store.claim(make_asked(), LEASE)))
+
+        found = store.enter(connection, make_asked(), patience=NO_GRACE, idle=LEASE)
+
+    assert found == Busy(make_asked().fingerprint, NO_GRACE)
+
+
 def test_many_may_partition_at_once(plain: PostgresStore, clock: MovedClock):
     finish(plain, "order-1")
     stores = [another(clock) for _ in range(4)]

@@ -15,5 +15,6 @@ INSERT INTO idempotency_record_open
 SELECT id, scope, :method, :path, :fingerprint, 'running', :token, 1, clock_timestamp(), clock_timestamp() + :lease
   FROM gone
  WHERE (SELECT count(*) FROM gone_with_it) >= 0
+ LIMIT 1
 RETURNING attempt, point,
           set_config('synchronous_commit', replace(current_setting('synchronous_commit'), 'off', 'on'), true)
