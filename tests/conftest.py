@@ -1,6 +1,7 @@
 """What every test gets: the workshop's plugins, Hypothesis profiles, a check for left threads, and `store_url`.
 And what all of them get: an order in which two workers are done at the same time."""
 
+import gc
 import json
 import os
 import shutil
@@ -70,6 +71,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         counted = Counter(item.location[0] for item in items)
         taken: dict[str, float] = json.loads(DURATIONS.read_text("utf-8"))
         items.sort(key=lambda item: (-taken.get(item.location[0], 0), -counted[item.location[0]], item.location[0]))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Let no later collection of garbage walk through twelve thousand tests and all that they import."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -24,6 +24,36 @@ def test_what_needs_postgresql_is_marked_so_that_it_can_be_left_out(store_url: s
     assert marked == store_url.startswith("postgresql")
 
 
+def test_folders_are_made_where_the_environment_says(tmp_path: Path):
+    (tmp_path / "test_where.py").write_text(
+        f"def test_where(tmp_path): assert tmp_path.is_relative_to({str(tmp_path / 'here')!r})\n"
+    )
+    (tmp_path / "here").mkdir()
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-c",
+        os.devnull,
+        "--rootdir",
+        tmp_path,
+        "-p",
+        "tests.conftest",
+        tmp_path,
+    ]
+
+    run = subprocess.run(
+        command,
+        cwd=ROOT,
+        env=os.environ | {"TMPDIR": str(tmp_path / "here")},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+    assert "1 passed" in run.stdout
+
+
 def test_a_test_that_leaves_a_thread_fails(tmp_path: Path):
     (tmp_path / "test_careless.py").write_text(
         "import threading\n"
