@@ -29,7 +29,6 @@ from flask_idempotency.guards.phases import current_run
 from flask_idempotency.http import exchange
 from flask_idempotency.http.capture import is_kept
 from flask_idempotency.http.exchange import Exchange
-from flask_idempotency.http.receipt_links import has_receipts, receipt_url
 from flask_idempotency.policy import Policy
 from flask_idempotency.request import abandon, conclude
 from flask_idempotency.sessions.current import CURRENT, CURRENT_RUN
@@ -76,7 +75,7 @@ def hand_over(start: Callable[[str], object], *, within: timedelta | float = WIT
         dialect = held.policy.dialect
         if not dialect.knows_receipts:
             raise IdempotencyError(NOT_UNDERSTOOD)
-        if not has_receipts():
+        if held.state.receipts_of(held.policy) is None:
             raise IdempotencyError(NO_RECEIPTS)
         ticket = _ticket_of(held)
         start(str(ticket))
@@ -86,7 +85,7 @@ def hand_over(start: Callable[[str], object], *, within: timedelta | float = WIT
         assert found is not None, "current_run() has found it"
         found.course = HandedOver(RETRY_AFTER)
         signals.tell(signals.handed_over, reference=known)
-        return dialect.render_accepted(known, receipt_url(known), RETRY_AFTER)
+        return dialect.render_accepted(known, held.state.receipt_url(held.policy, known), RETRY_AFTER)
 
 
 def run(ticket: str, work: Callable[Parameters, Any], /, *args: Parameters.args, **kwargs: Parameters.kwargs) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 from flask import Flask, request
 
 from flask_idempotency.errors import ConfigError
-from flask_idempotency.http.receipt_links import has_receipts
+from flask_idempotency.http.receipt_links import receipts_of
 from flask_idempotency.policy import DEFAULT, Exempt, Options, Policy
 from flask_idempotency.settings import SAFE_METHODS
 from flask_idempotency.state import State
@@ -68,8 +68,6 @@ def find_misplaced(app: Flask, state: State) -> Mistakes:
 
 def _without_receipts(app: Flask, state: State) -> Mistakes:
     """Find views that answer with the address of a receipt, in an app that serves none."""
-    if has_receipts(app):
-        return {}
     found: Mistakes = {}
     for endpoint, method in _served(app):
         options = state.options_of(endpoint, method) or DEFAULT
@@ -77,10 +75,17 @@ def _without_receipts(app: Flask, state: State) -> Mistakes:
             continue
         options = state.options_at(options, endpoint)
         in_flight = options.in_flight or state.settings.in_flight
-        if in_flight == "accepted" and method in (options.methods or state.settings.methods):
+        if in_flight != "accepted" or method not in (options.methods or state.settings.methods):
+            continue
+        if receipts_of(options.scope or state.scope, state.scope, app) is None:
+            which = (
+                "receipts.blueprint(scope=...) with the scope= of this view"
+                if options.scope
+                else "receipts.blueprint()"
+            )
             found[endpoint, method] = Mistake(
                 f"{endpoint!r} has in_flight='accepted', which answers with the address of a receipt, and the app"
-                " serves none: register flask_idempotency.receipts.blueprint()."
+                f" serves none: register flask_idempotency.{which}."
             )
     return found
 

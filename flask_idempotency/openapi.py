@@ -15,7 +15,6 @@ from flask import Flask, current_app
 from flask_idempotency.core.reference import PATTERN
 from flask_idempotency.errors import BodyTooLarge, ConfigError
 from flask_idempotency.http.dialects import REFERENCE, REPLAYED
-from flask_idempotency.http.receipt_links import has_receipts
 from flask_idempotency.policy import DEFAULT, Exempt, Policy
 from flask_idempotency.publishing import describe, documented
 from flask_idempotency.state import State
@@ -112,7 +111,7 @@ class _Writer:
         given = [self._resolved(each) for each in (*item.get("parameters", ()), *operation.get("parameters", ()))]
         names = {str(each.get("name", "")).lower() for each in given if each.get("in") == "header"}
         wanted = [self._key(policy)] if not callable(policy.key) else []
-        if has_receipts() and policy.dialect.knows_receipts:
+        if self._state.receipts_of(policy) is not None:
             wanted.append(PREFER)
         added = [self._parameter(each) for each in wanted if each["name"].lower() not in names]
         if added:
@@ -126,7 +125,7 @@ class _Writer:
             self._mark(responses, status)
         for status, response in self._refusals(policy):
             self._add(responses, str(status), response)
-        if has_receipts() and policy.dialect.knows_receipts:
+        if self._state.receipts_of(policy) is not None:
             self._add(responses, str(HTTPStatus.ACCEPTED.value), self._accepted())
 
     def _key(self, policy: Policy) -> Json:

@@ -28,7 +28,7 @@ from flask_idempotency.http.capture import (
 )
 from flask_idempotency.http.exchange import Attempt, Exchange, Restored
 from flask_idempotency.http.reading import Reading, may_have_key, read
-from flask_idempotency.http.receipt_links import has_receipts, receipt_url
+from flask_idempotency.http.receipt_links import can_link
 from flask_idempotency.http.resuming import RESUMED
 from flask_idempotency.policy import DEFAULT, Exempt, Options, Policy
 from flask_idempotency.refusals import render_refusal
@@ -175,8 +175,9 @@ def _open(state: State, asked: Request, options: Options, *, at_decorator: bool 
             raise IdempotencyError(BY_HAND)
         known = reference_of(reading.asked.id)
         preferred = asked.environ.get("HTTP_PREFER", "")
-        may_accept = policy.dialect.knows_receipts and has_receipts()
-        treatment = treat(policy.in_flight, state.settings.wait, preferred, has_receipts=may_accept)
+        treatment = treat(
+            policy.in_flight, state.settings.wait, preferred, has_receipts=bool(preferred) and _may_link(state, policy)
+        )
         course = _choose_course(state, policy, reading, treatment)
     except RequestRefused as error:
         course = Refuse(error)
@@ -194,7 +195,7 @@ def _open(state: State, asked: Request, options: Options, *, at_decorator: bool 
             raise render_refusal(state, refusal, known)
         case Accept(retry_after):
             signals.tell(signals.refused, reference=known, problem=RequestInFlight.problem, status=202)
-            return policy.dialect.render_accepted(str(known), receipt_url(str(known)), retry_after)
+            return policy.dialect.render_accepted(str(known), state.receipt_url(policy, str(known)), retry_after)
         case attempt:
             try:
                 attempt.begin()
@@ -202,6 +203,12 @@ def _open(state: State, asked: Request, options: Options, *, at_decorator: bool 
                 raise render_refusal(state, refusal, known) from refusal
             opening.note_start()
             return None
+
+
+def _may_link(state: State, policy: Policy) -> bool:
+    """Say whether a client that prefers a receipt can be told where it is."""
+    endpoint = state.receipts_of(policy)
+    return endpoint is not None and can_link(endpoint)
 
 
 def _choose_course(

@@ -6,7 +6,7 @@ A 202 points to one, and so can an app's own pages. With ``?answer=1`` a client 
 from dataclasses import replace
 from typing import Any, cast
 
-from flask import Blueprint, Flask, Response, abort, current_app, jsonify, request
+from flask import Blueprint, Flask, Response, abort, current_app, jsonify, request, url_for
 from flask.blueprints import BlueprintSetupState
 
 from flask_idempotency import signals
@@ -29,7 +29,6 @@ from flask_idempotency.state import State, current_state
 __all__ = ["blueprint"]
 
 JSON = "application/json"
-NO_STORE = ("Cache-Control", "no-store")
 RETRY_AFTER = 2  # seconds, as for a duplicate: most views are done by then
 UNKNOWN = "There is no receipt with this reference for you."
 INTERRUPTED = "No attempt is running: send the same request with the same key to run it."
@@ -49,9 +48,9 @@ def blueprint(
     receipts = Blueprint(name, __name__, url_prefix=url_prefix)
 
     def note(setup: BlueprintSetupState) -> None:
-        note_receipts(cast(Flask, setup.app), f"{setup.name_prefix}.{setup.name}.show".lstrip("."))
+        note_receipts(cast(Flask, setup.app), f"{setup.name_prefix}.{setup.name}.show".lstrip("."), scope)
 
-    def show(reference: str) -> Response:
+    def show(reference: str, **_: Any) -> Response:  # the path above may have variables, too
         state = current_state()
         known, record = _find(state, reference, scope or state.scope)
         wants_answer = request.args.get("answer") == "1"
@@ -61,7 +60,12 @@ def blueprint(
             return _answer(state, known, record)
         return _receipt(state, known, record)
 
+    def keep_out_of_caches(response: Response) -> Response:
+        response.headers["Cache-Control"] = "no-store"  # a 404 too: it may be somebody else's finished request
+        return response
+
     receipts.record(note)
+    receipts.after_request(keep_out_of_caches)
     receipts.add_url_rule("/<reference>", "show", show)
     return receipts
 
@@ -118,13 +122,12 @@ def _receipt(state: State, known: Reference, record: Record) -> Response:
             if state.store.find(record.asked.id) is None:  # by the store's clock
                 receipt["state"] = "expired"
             elif not isinstance(answer, NotKept):
-                receipt["answer"] = f"{request.path}?answer=1"
+                receipt["answer"] = url_for(str(request.endpoint), **(request.view_args or {}), answer=1)
     return _rendered(known, receipt, is_running=is_running)
 
 
 def _rendered(known: Reference, receipt: dict[str, Any], *, is_running: bool) -> Response:
     response = jsonify(receipt)
-    response.headers.add(*NO_STORE)
     response.headers[REFERENCE] = known
     if is_running:
         response.headers["Retry-After"] = str(RETRY_AFTER)
@@ -141,12 +144,6 @@ def _prefers_answer(record: Record) -> bool:
     return False
 
 
-def _uncacheable(snapshot: Snapshot) -> Snapshot:
-    """Forbid caches to store an answer: it may say otherwise, but here it is sent for a GET, and to its caller only."""
-    others = (pair for pair in snapshot.headers if pair[0].lower() != "cache-control")
-    return replace(snapshot, headers=(*others, NO_STORE))
-
-
 def _answer(state: State, known: Reference, record: Record) -> Response:
     """Give the stored answer itself. Raises RequestRefused where there is none, and NotFound once it has expired."""
     if isinstance(record.condition, Running):
@@ -157,7 +154,7 @@ def _answer(state: State, known: Reference, record: Record) -> Response:
     if not isinstance(course, Replay):
         refusal: RequestRefused = course.refusal  # type: ignore[union-attr]  # a settled record is not run
         raise render_refusal(state, refusal, known)
-    snapshot = _uncacheable(course.snapshot)
+    snapshot = _private(course.snapshot)
     course = Replay(snapshot)
     response = restore(snapshot, request, known, current_app.response_class(), state.dialect)
     exchange.put(
@@ -165,3 +162,9 @@ def _answer(state: State, known: Reference, record: Record) -> Response:
     )
     signals.tell(signals.replayed, reference=known, status=snapshot.status)
     return response
+
+
+def _private(snapshot: Snapshot) -> Snapshot:
+    """Keep an answer to a POST out of caches: this is a GET, and a shared cache would give it to everybody."""
+    headers = [(name, value) for name, value in snapshot.headers if name.lower() not in ("cache-control", "expires")]
+    return replace(snapshot, headers=(*headers, ("Cache-Control", "no-store")))

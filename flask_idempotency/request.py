@@ -37,7 +37,6 @@ from flask_idempotency.http.capture import (
 from flask_idempotency.http.dialects import KEY
 from flask_idempotency.http.exchange import Attempt, Exchange
 from flask_idempotency.http.reading import Reading
-from flask_idempotency.http.receipt_links import receipt_url
 from flask_idempotency.http.resuming import RESUMED, ROUTED
 from flask_idempotency.misplaced import MisplacedDecorators
 from flask_idempotency.opening import open_undecorated
@@ -205,12 +204,14 @@ def _settle_course(
         case Exchange(course=Refuse(refusal), has_failed=False):
             return mark_refusal(state, found, refusal, response)
         case Exchange(course=Accept(retry_after), reference=str(known), has_failed=False):
-            return found.policy.dialect.mark_accepted(response, known, receipt_url(known), retry_after)
+            address = state.receipt_url(found.policy, known)
+            return found.policy.dialect.mark_accepted(response, known, address, retry_after)
         case Exchange(course=HandedOver(retry_after), reference=str(known), has_failed=False):
             do_afterwards(found.afterwards)
             if response.status_code != HTTPStatus.ACCEPTED:
                 return failure_as_answer(WorkRefused(NOT_ACCEPTED.format(endpoint=request.endpoint)), response)
-            return found.policy.dialect.mark_accepted(response, known, receipt_url(known), retry_after)
+            address = state.receipt_url(found.policy, known)
+            return found.policy.dialect.mark_accepted(response, known, address, retry_after)
         case Exchange(attempt=attempt, reference=str(known), reading=Reading() as reading) if attempt:
             try:
                 conclude(app, state, found, attempt, None if found.has_failed else response)

@@ -26,6 +26,7 @@ from flask_idempotency.guards.sightings import Sightings
 from flask_idempotency.guards.waiting import Waiters, WaitLimit
 from flask_idempotency.http.additions import ReplayHook
 from flask_idempotency.http.dialects import Dialect, open_dialect
+from flask_idempotency.http.receipt_links import receipt_url, receipts_of
 from flask_idempotency.policy import (
     DEFAULT,
     CallerFunction,
@@ -130,6 +131,16 @@ class State:
         """The store whose records are in the app's own database. Call ``check_database`` first."""
         assert self.given_database is not None, "check_database() was asked before"
         return cast(TransactionalStore, self.store)
+
+    def receipts_of(self, policy: Policy) -> str | None:
+        """Name the endpoint of the receipts of a view; None if there are none, or its clients do not know any."""
+        return receipts_of(policy.scope, self.scope) if policy.dialect.knows_receipts else None
+
+    def receipt_url(self, policy: Policy, reference: str) -> str:
+        """Give the address of the receipt of a request to a view that has receipts."""
+        endpoint = self.receipts_of(policy)
+        assert endpoint is not None, "the view was refused otherwise"
+        return receipt_url(endpoint, reference)
 
     def check_database(self, what: str, or_else: str = "") -> None:
         """Raise ConfigError unless *what* can use transactions of the app's own database."""

@@ -112,6 +112,56 @@ def test_without_receipts_a_view_that_answers_with_one_is_refused_in_a_sentence(
     assert (shop.n, shop.records()) == (0, [])
 
 
+def test_a_view_whose_callers_have_names_of_their_own_needs_receipts_for_them(make_shop, caplog):
+    shop = make_shop(options={"in_flight": "accepted", "scope": lambda: "the-till"})
+    shop.app.register_blueprint(receipts.blueprint())
+    shop.app.config["PROPAGATE_EXCEPTIONS"] = False
+
+    assert shop.send().status_code == 500
+    assert "receipts.blueprint(scope=...) with the scope= of this view" in caplog.text
+
+
+def test_a_202_leads_to_the_receipts_of_the_views_own_callers(make_shop, threads, gate):
+    till = lambda: "the-till"  # noqa: E731  # as an app writes it
+    shop = make_shop(options={"in_flight": "accepted", "scope": till})
+    shop.app.register_blueprint(receipts.blueprint())
+    shop.app.register_blueprint(receipts.blueprint("till", url_prefix="/till", scope=till))
+    shop.answer = lambda: (gate.stop(), shop.create())[1]
+    threads.submit(shop.send)
+    gate.wait_for_view()
+
+    address = shop.send().headers["Location"]
+
+    assert address.startswith("/till/")
+    assert shop.send(address, method="GET").json["state"] == "running"
+
+
+@pytest.mark.parametrize("scope", [None, lambda: "the-till"], ids=["a path of another", "callers of others"])
+def test_a_client_whose_receipt_has_no_address_gets_what_the_view_says(make_shop, threads, gate, scope):
+    shop, api = make_shop(options={"scope": scope}), Blueprint("api", __name__, url_prefix="/<tenant>")
+    api.register_blueprint(receipts.blueprint())
+    shop.app.register_blueprint(api)
+    shop.answer = lambda: (gate.stop(), shop.create())[1]
+    threads.submit(shop.send)
+    gate.wait_for_view()
+
+    assert prefer(shop, "respond-async").status_code == 409
+
+
+def test_a_202_keeps_the_variables_of_its_own_path(make_shop, threads, gate):
+    shop, api = make_shop(), Blueprint("api", __name__, url_prefix="/<tenant>")
+    api.register_blueprint(receipts.blueprint())
+    api.add_url_rule("/orders", "orders", lambda tenant: shop.run(), methods=["POST"])
+    shop.app.register_blueprint(api)
+    shop.answer = lambda: (gate.stop(), shop.create())[1]
+    threads.submit(shop.send, "/acme/orders")
+    gate.wait_for_view()
+
+    accepted = prefer(shop, "respond-async", path="/acme/orders")
+
+    assert accepted.headers["Location"].startswith("/acme/receipts/")
+
+
 def test_nor_may_a_blueprint_have_its_views_answer_with_a_receipt(make_shop, caplog):
     shop, api = make_shop(), Blueprint("api", __name__, url_prefix="/api")
     api.post("/orders")(shop.run)

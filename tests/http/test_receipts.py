@@ -209,6 +209,62 @@ def test_receipts_can_live_in_another_blueprint_behind_its_hooks(make_shop):
     assert shop.send(f"/api/receipts/{reference}", method="GET").status_code == 401
 
 
+def test_receipts_can_live_below_a_path_with_variables(make_shop):
+    shop, api = make_shop(), Blueprint("api", __name__, url_prefix="/<tenant>")
+    api.register_blueprint(receipts.blueprint())
+    shop.app.register_blueprint(api)
+    reference = shop.send().headers[REFERENCE]
+
+    receipt = shop.send(f"/acme/receipts/{reference}", method="GET")
+
+    assert receipt.json["answer"] == f"/acme/receipts/{reference}?answer=1"
+    assert shop.send(receipt.json["answer"], method="GET").json == {"id": 1}
+
+
+def test_the_address_of_the_answer_is_below_the_place_where_the_app_is_mounted(shop):
+    reference = shop.send().headers[REFERENCE]
+
+    receipt = shop.send(f"/receipts/{reference}", method="GET", environ_overrides={"SCRIPT_NAME": "/shop"})
+
+    assert receipt.json["answer"] == f"/shop/receipts/{reference}?answer=1"
+
+
+@pytest.mark.parametrize("kind", ["receipt", "answer", "404", "410", "409"])
+def test_nothing_of_it_is_put_into_a_cache(shop, sql, kind):
+    def cacheable():
+        body = iter([b"a"]) if kind == "410" else b"for alice only"
+        expires = "Thu, 01 Jan 2099 00:00:00 GMT"
+        return Response(body, headers={"Cache-Control": "public, max-age=3600", "Expires": expires})
+
+    shop.answer = cacheable
+    reference = shop.send().headers[REFERENCE]
+    if kind == "409":
+        sql("UPDATE idempotency_record SET state = 'quarantined'")
+
+    found = get(shop, "0000-0000-0000" if kind == "404" else reference, "" if kind == "receipt" else "?answer=1")
+
+    assert found.status_code == (200 if kind in ("receipt", "answer") else int(kind))
+    assert found.headers.getlist("Cache-Control") == ["no-store"]
+    assert "Expires" not in found.headers
+
+
+def test_the_replay_of_the_post_has_the_views_own_rules_for_caches(shop):
+    shop.answer = lambda: Response("public", headers={"Cache-Control": "public, max-age=60"})
+    reference = shop.send().headers[REFERENCE]
+    get(shop, reference, "?answer=1")
+
+    assert shop.send().headers["Cache-Control"] == "public, max-age=60"
+
+
+@pytest.mark.parametrize("query", ["", "?answer=1"])
+def test_the_head_of_a_receipt_is_that_of_its_get(shop, query):
+    reference = shop.send().headers[REFERENCE]
+
+    shown, head = (shop.send(f"/receipts/{reference}{query}", method=method) for method in ("GET", "HEAD"))
+
+    assert (head.status, list(head.headers), head.data) == (shown.status, list(shown.headers), b"")
+
+
 def test_where_the_records_cannot_be_read_there_is_no_receipt_either(shop):
     reference = shop.send().headers[REFERENCE]
     shop.store.fails("browse", StoreUnavailable(retry_after=1))
