@@ -3,7 +3,7 @@
 import io
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -45,7 +45,11 @@ def make_shop(url: str, **engine_options: Any) -> tuple[Flask, SQLAlchemy, type[
 
 
 def make_app(
-    url: str, guard: str | None = None, scope: Callable[[], str] = scopes.everyone, **engine_options: Any
+    url: str,
+    guard: str | None = None,
+    scope: Callable[[], str] = scopes.everyone,
+    dialect: str = "ietf",
+    **engine_options: Any,
 ) -> Flask:
     """The shop with its view; the extension is the only difference."""
     app, db, order_class = make_shop(url, **engine_options)
@@ -62,6 +66,7 @@ def make_app(
     if guard is not None:
         create_table(url)
         app.config["IDEMPOTENCY_GUARD"] = guard
+        app.config["IDEMPOTENCY_DIALECT"] = dialect
         Idempotency(app, db=db, scope=scope)
     return app
 
@@ -87,7 +92,7 @@ def closing(*apps: Flask) -> Iterator[None]:
                 app.extensions["sqlalchemy"].engine.dispose()
 
 
-def post(app: Flask, key: str | None = None) -> None:
+def post(app: Flask, key: str | None = None, more: Mapping[str, str] | None = None) -> None:
     """Make one request through WSGI, without a client whose own time would hide the difference."""
     environ = {
         "REQUEST_METHOD": "POST",
@@ -102,6 +107,7 @@ def post(app: Flask, key: str | None = None) -> None:
         "wsgi.input": io.BytesIO(BODY),
         "wsgi.errors": sys.stderr,
         **({} if key is None else {"HTTP_IDEMPOTENCY_KEY": key}),
+        **(more or {}),
     }
     statuses: list[str] = []
     answer = app(environ, lambda status, *_: statuses.append(status))  # type: ignore[arg-type, return-value]  # no write()
