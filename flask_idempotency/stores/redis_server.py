@@ -79,7 +79,7 @@ class RedisServer:
             self._fault = self._find_fault()
             self._watched_until = monotonic() + (WATCH_EVERY if self._fault is None else WATCH_AGAIN)
             if self._fault is not None:
-                log.critical("store_unavailable: %s", self._fault)
+                log.error("store_unavailable: %s", self._fault)
         if self._fault is not None:
             raise StoreUnavailable(retry_after=5)
 

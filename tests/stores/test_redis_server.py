@@ -1,16 +1,20 @@
 """A server that may forget a record is refused in one sentence, at start and later; unless it was accepted."""
 
 import logging
+import re
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
 
+from flask_idempotency.core.checkpoint import Checkpoint, Kind, Progress
 from flask_idempotency.core.record import Claim
+from flask_idempotency.core.reference import reference_of
 from flask_idempotency.errors import ConfigError, StoreUnavailable
-from flask_idempotency.stores import open_store
+from flask_idempotency.stores import open_store, redis_hint
 from flask_idempotency.stores.redis import RedisStore
 from flask_idempotency.testing import LEASE, RETENTION, make_asked
 from flask_idempotency.testing.given import CREATED
@@ -133,6 +137,42 @@ def test_config_is_not_asked_for_if_there_is_an_append_only_file(redis_server: R
         store.check()
 
 
+def privileges_of(whose: str) -> list[str]:
+    page = Path(__file__).parents[2].joinpath("docs/guide/redis.md").read_text("utf-8")
+    ((keys, commands),) = re.findall(rf"user of {whose} needs `([^`]+)` and `([^`]+)`", page)
+    return ["on", ">tea", "-@all", keys, *commands.split()]
+
+
+def test_the_privileges_that_the_page_names_are_enough(redis_server: RedisServer, admin: redis.Redis):
+    admin.config_set("appendonly", "no")
+    admin.config_set("save", "3600 1")  # which CONFIG is asked for
+    admin.execute_command("ACL", "SETUSER", "shop", *privileges_of("the store"))
+
+    with opened(redis_server, user="shop:tea@") as store:
+        store.check()
+        claim = claimed(store.claim(make_asked(), LEASE))
+        made = store.checkpoint(claim, Checkpoint("charge", Kind.EFFECT, 1, Progress.SENT))
+        store.renew(made, LEASE)
+        store.quarantine(made, "nobody knows")
+        assert store.reopen(made.id, "ada", [("charge", '"declined"')])
+        again = claimed(store.claim(make_asked(), LEASE))
+        assert len(store.checkpoints(again.id)) == 1
+        store.complete(again, CREATED, RETENTION)
+        assert len(store.browse()) == len(store.browse(reference=reference_of(again.id))) == 1
+        assert (store.abandoned(LEASE), store.reap(LEASE), store.reap_abandoned(LEASE)) == ([], 0, (0, []))
+
+
+def test_the_privileges_that_the_page_names_are_enough_for_a_hint(redis_server: RedisServer, admin: redis.Redis):
+    admin.execute_command("ACL", "SETUSER", "shop", *privileges_of("a hint"))
+    asked = make_asked()
+
+    with closing(redis_hint.open_url(redis_server.url.replace("//", "//shop:tea@"))) as hint:
+        hint.place(asked.id, asked.fingerprint, LEASE)
+        assert hint.find(asked.id)
+        hint.remove(asked.id)
+        assert hint.find(asked.id) is None
+
+
 def test_a_server_that_is_too_old_is_refused(redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("flask_idempotency.stores.redis_server.OLDEST", (99, 0))
 
@@ -158,7 +198,7 @@ def test_a_server_that_evicts_from_now_on_gets_503_until_it_is_set_right(
                 store.claim(make_asked("order-2"), LEASE)
 
         assert [(record.levelno, record.message) for record in caplog.records] == [
-            (logging.CRITICAL, f"store_unavailable: {EVICTS}")
+            (logging.ERROR, f"store_unavailable: {EVICTS}")
         ]
         store.complete(running, CREATED, RETENTION)  # who runs can finish
         admin.config_set("maxmemory-policy", "noeviction")
