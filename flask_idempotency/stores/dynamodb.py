@@ -154,8 +154,16 @@ class DynamoStore(DynamoListing):
             condition = owned_by(claim) & at_one_of([claim.point])
             self._table.update(claim.id, changes, condition, without=["listed", *STORED_REQUEST])
         except ConditionFailed as failure:
-            if not _is_finished_by(claim, failure.item):
+            if not self._is_finished_by(claim, failure.item):
                 raise ClaimLost from None
+
+    def _is_finished_by(self, claim: Claim, item: Item | None) -> bool:
+        return (
+            item is not None
+            and item["state"] == State.FINISHED
+            and item.get("token") == claim.guard.token
+            and not self._is_expired(item)
+        )
 
     def release(self, claim: Claim) -> None:
         """End the lease."""
@@ -275,10 +283,6 @@ class DynamoStore(DynamoListing):
 
 def _is_owned_by(claim: Claim, item: Item) -> bool:
     return bool(item["state"] == State.RUNNING and item.get("token") == claim.guard.token)
-
-
-def _is_finished_by(claim: Claim, item: Item | None) -> bool:
-    return item is not None and item["state"] == State.FINISHED and item.get("token") == claim.guard.token
 
 
 def _within_limit(answer: Answer) -> Answer:

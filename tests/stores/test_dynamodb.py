@@ -171,6 +171,25 @@ def test_housekeeping_leaves_expired_items_to_the_service_and_ends_abandoned_one
     assert [record.asked for record in store.browse()] == [make_asked()]
 
 
+def test_a_claim_meets_an_expired_item_that_the_service_deletes_at_that_moment(
+    world: DynamoWorld, store: DynamoStore, monkeypatch: pytest.MonkeyPatch
+):
+    store.complete(claimed(store.claim(make_asked(), LEASE)), CREATED, RETENTION)
+    world.let_pass(RETENTION)
+    table, put = store._table, store._table.put
+
+    def put_late(*given: Any) -> None:
+        if table.read(make_asked().id):
+            world.clear()
+        put(*given)
+
+    monkeypatch.setattr(table, "put", put_late)
+
+    claim = claimed(store.claim(make_asked(body="two books"), LEASE))
+
+    assert (claim.attempt, claim.taken_over) == (1, False)
+
+
 def test_only_unfinished_records_are_in_the_index(store: DynamoStore):
     running = claimed(store.claim(make_asked(), LEASE))
     before = item_of(store).get("listed")
