@@ -27,13 +27,24 @@ def count() -> float:
 
 
 @dataclass(frozen=True, slots=True)
+class Moment:
+    """A moment by both clocks of the process. They come apart if one is set, or stands still while it is frozen."""
+
+    counted: float
+    on_the_wall: float
+
+    def reaches(self, later: "Moment") -> bool:
+        """Say whether both clocks have gone on alike from this moment to another."""
+        return abs((later.on_the_wall - self.on_the_wall) - (later.counted - self.counted)) < JUMP
+
+
+@dataclass(frozen=True, slots=True)
 class _Bracket:
-    """What to add to ``count()``, at least and at most; and when this was found out, by both clocks of the process."""
+    """What to add to ``count()``, at least and at most; and when this was found out."""
 
     lowest: float
     highest: float
-    counted: float
-    on_the_wall: float
+    found: Moment
 
 
 class ServiceClock:
@@ -49,26 +60,27 @@ class ServiceClock:
         self._lock = Lock()
         self._told = {"earliest": 0, "latest": 0}
 
-    def begin(self) -> float:
+    def begin(self) -> Moment:
         """Give what ``note`` wants to know of the moment before a request is sent."""
-        return self._count()
+        return Moment(self._count(), time.time())
 
-    def note(self, begun: float, date: float) -> None:
+    def note(self, begun: Moment, date: float) -> None:
         """Learn from an answer that has just arrived, with the seconds since 1970 in its ``Date``."""
-        received = self._count()
-        lowest, highest = date - received, date + RESOLUTION - begun
+        received = self.begin()
+        if not begun.reaches(received):
+            return
+        lowest, highest = date - received.counted, date + RESOLUTION - begun.counted
         with self._lock:
-            before = self._bracket
-            if before is not None and self._is_fresh(before, received):
-                both = max(lowest, before.lowest), min(highest, before.highest)
+            if self._bracket is not None and self._is_fresh(self._bracket, received):
+                both = max(lowest, self._bracket.lowest), min(highest, self._bracket.highest)
                 if both[0] < both[1]:  # else one of the clocks has strayed, and the newest answer counts
                     lowest, highest = both
-            self._bracket = _Bracket(lowest, highest, received, time.time())
+            self._bracket = _Bracket(lowest, highest, received)
 
     @property
     def is_fresh(self) -> bool:
         """Whether an answer has arrived recently, and the process was neither stopped nor its clock set since."""
-        return self._bracket is not None and self._is_fresh(self._bracket, self._count())
+        return self._bracket is not None and self._is_fresh(self._bracket, self.begin())
 
     def earliest(self) -> int:
         """Give the time that it is now at least: what is over by this clock, is over."""
@@ -83,9 +95,8 @@ class ServiceClock:
         assert self._bracket is not None, "no answer has told the time yet"
         return self._bracket
 
-    def _is_fresh(self, bracket: _Bracket, counted: float) -> bool:
-        passed = counted - bracket.counted
-        return passed < FRESH and abs(time.time() - bracket.on_the_wall - passed) < JUMP
+    def _is_fresh(self, bracket: _Bracket, now: Moment) -> bool:
+        return now.counted - bracket.found.counted < FRESH and bracket.found.reaches(now)
 
     def _tell(self, which: str, offset: float) -> int:
         now = round((self._count() + offset) * 1000)

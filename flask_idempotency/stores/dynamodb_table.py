@@ -15,7 +15,7 @@ from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, 
 
 from flask_idempotency.core.scope import RecordId
 from flask_idempotency.errors import StoreUnavailable
-from flask_idempotency.stores.dynamodb_clock import ServiceClock
+from flask_idempotency.stores.dynamodb_clock import Moment, ServiceClock
 from flask_idempotency.stores.dynamodb_conditions import Condition
 from flask_idempotency.stores.dynamodb_items import Item, from_item, key_of, to_item, to_wire
 from flask_idempotency.stores.forks import notice_fork, start_afresh_in_child
@@ -25,6 +25,7 @@ ATTEMPTS = 3  # of each request, by the SDK itself
 CONNECT_TIMEOUT, READ_TIMEOUT = 1, 2  # seconds, of each attempt: an answer usually takes milliseconds
 CONNECTIONS = 50  # in the pool of a process: a thread needs one while it waits for an answer
 BATCH = 100  # keys in one request, at most
+LOOKS = 2  # at the service's clock, because the process may be frozen during one
 STAMP_BYTES = 8  # tell one write of an item from any other
 
 SDK_ERRORS = (BotoCoreError, ClientError)
@@ -173,7 +174,9 @@ class Table:
         return self.clock.latest()
 
     def _look_at_clock(self) -> None:
-        if not self.clock.is_fresh:
+        for _ in range(LOOKS):
+            if self.clock.is_fresh:
+                return
             self._ask("get_item", TableName=self.name, Key=to_item({"reference": "clock", "id": b"clock"}))
         if not self.clock.is_fresh:
             log.error("store_unavailable: the time is not known, because the answers of DynamoDB have no Date")
@@ -194,7 +197,7 @@ class Table:
         self._note_time(begun, answer)
         return answer
 
-    def _note_time(self, begun: float, answer: dict[str, Any]) -> None:
+    def _note_time(self, begun: Moment, answer: dict[str, Any]) -> None:
         date = answer["ResponseMetadata"].get("HTTPHeaders", {}).get("date")
         if date:
             self.clock.note(begun, parsedate_to_datetime(date).timestamp())

@@ -113,3 +113,13 @@ def test_after_a_jump_of_the_wall_clock_the_service_is_asked_again(wall: list[fl
     wall[0] += by
 
     assert not worlds.clock.is_fresh
+
+
+def test_an_answer_that_arrived_while_the_process_was_frozen_tells_nothing(wall: list[float]):
+    worlds = Worlds()
+    begun = worlds.clock.begin()
+
+    wall[0] += 600
+    worlds.clock.note(begun, worlds.service)
+
+    assert not worlds.clock.is_fresh
