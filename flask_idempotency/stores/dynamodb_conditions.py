@@ -22,7 +22,7 @@ class Condition:
 
     def __and__(self, other: Self) -> Self:
         values, attributes = {**self.values, **other.values}, {**self.attributes, **other.attributes}
-        return type(self)(f"{self.text} AND ({other.text})", values, attributes)
+        return type(self)(f"({self.text}) AND ({other.text})", values, attributes)
 
     def as_filter(self, kind: str) -> dict[str, Any]:
         """Give the parameters of a request in which it is an expression of this kind."""

@@ -135,16 +135,15 @@ class Table:
         unless_there: Item | None = None,
     ) -> None:
         """Change attributes of an item, if it meets the condition; remove others, or add them unless they are there."""
-        stamp = secrets.token_bytes(STAMP_BYTES)
-        changes, added = {**changes, "stamp": stamp}, unless_there or {}
-        names = {name: f"#{number}" for number, name in enumerate([*changes, *added, *without])}
-        sets = [f"{names[name]} = :{names[name][1:]}" for name in changes]
-        sets += [f"{names[name]} = if_not_exists({names[name]}, :{names[name][1:]})" for name in added]
-        text = f"SET {', '.join(sets)}"
-        if without:
-            text += f" REMOVE {', '.join(names[name] for name in without)}"
-        values = {f":{names[name][1:]}": to_wire(value) for name, value in {**changes, **added}.items()}
-        request = condition.as_request({mark: name for name, mark in names.items()}, values)
+        stamp, added = secrets.token_bytes(STAMP_BYTES), unless_there or {}
+        given = {**changes, **added, "stamp": stamp}
+        numbers = {name: number for number, name in enumerate([*given, *without])}
+        values = {f":{numbers[name]}": to_wire(value) for name, value in given.items()}
+        sets = [f"#{n} = if_not_exists(#{n}, :{n})" for n in (numbers[name] for name in added)]
+        sets += [f"#{n} = :{n}" for n in (numbers[name] for name in given if name not in added)]
+        removes = [f"#{numbers[name]}" for name in without]
+        text = f"SET {', '.join(sets)}" + (f" REMOVE {', '.join(removes)}" if removes else "")
+        request = condition.as_request({f"#{number}": name for name, number in numbers.items()}, values)
         self._write(record, stamp, "update_item", Key=to_item(key_of(record)), UpdateExpression=text, **request)
 
     def delete(self, record: RecordId, condition: Condition) -> None:
