@@ -9,28 +9,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from flask_idempotency.errors import ConfigError
-from flask_idempotency.stores.contract import (
-    ExpiringStore,
-    PartitionedStore,
-    Store,
-    TransactionalStore,
-    partitioned,
-)
+from flask_idempotency.stores.contract import ExpiringStore, PartitionedStore, Store, TransactionalStore
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from sqlalchemy import URL
 
-__all__ = [
-    "ExpiringStore",
-    "PartitionedStore",
-    "Store",
-    "TransactionalStore",
-    "include_object",
-    "open_store",
-    "partitioned",
-]
+__all__ = ["ExpiringStore", "PartitionedStore", "Store", "TransactionalStore", "include_object", "open_store"]
 
 TABLES = ("idempotency_record", "idempotency_checkpoint")
 _OURS = re.compile(rf"({'|'.join(TABLES)})(_open|_[0-9]{{8}})?")  # a table, or a partition of it

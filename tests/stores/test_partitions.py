@@ -16,7 +16,8 @@ from flask_idempotency.core.lifecycle import State
 from flask_idempotency.core.record import Busy, Claim, Settled
 from flask_idempotency.core.snapshot import Snapshot
 from flask_idempotency.errors import ClaimLost, ConfigError, StoreUnavailable
-from flask_idempotency.stores import include_object, open_store, partitioned
+from flask_idempotency.stores import include_object, open_store
+from flask_idempotency.stores.contract import partitioned
 from flask_idempotency.stores.postgres import PostgresStore
 from flask_idempotency.testing import LEASE, RETENTION, make_asked
 from tests.fixtures.postgres import Postgres
