@@ -25,8 +25,17 @@ from flask_idempotency.errors import ConfigError, StoreUnavailable
 from flask_idempotency.stores import TABLES
 from flask_idempotency.stores.database import Fault, Message, Rows, first_line, load_statement, log
 from flask_idempotency.stores.days import Partition, Partitions, number_of, start_of
+from flask_idempotency.stores.pipeline import converse
 from flask_idempotency.stores.postgres_locks import record_lock
-from flask_idempotency.stores.postgres_server import IS_DIRECT, STATEMENT_TIMEOUT, PostgresServer, combine, milliseconds
+from flask_idempotency.stores.postgres_server import (
+    BEGIN,
+    IS_DIRECT,
+    STATEMENT_TIMEOUT,
+    PostgresServer,
+    combine,
+    driver_of,
+    milliseconds,
+)
 from flask_idempotency.stores.schema import Structure, partitioned_statements
 
 BOTH_FORMS = ("structure", "bound")  # asked before the form is known
@@ -41,6 +50,8 @@ OTHER_FORM = ("42P10", "42703", "42P01", "23514")
 # Somebody uses it, has it locked, or does the same: a lock, a time limit, a state, a name, a deadlock.
 NOT_NOW = ("55P03", "57014", "55000", "55006", "42P07", "42P01", "42704", "40P01")
 
+COMMIT: Message = ("COMMIT", {})
+ROLLBACK: Message = ("ROLLBACK", {})
 Say = Callable[[str], Rows]
 
 
@@ -79,16 +90,31 @@ class PostgresPartitions(PostgresServer):
 
         def send(connection: PoolProxiedConnection) -> list[Rows]:
             messages: list[Message] = [(self._statement(verb), values) for verb in combine(verbs)]
-            lock = record_lock(reference_of(cast(RecordId, values["id"])), cast(Scope, values["scope"]))
-            # In statements of their own: the next one sees what the last holder of the lock has written.
-            before = self._wait(lock, CLAIMED_NEXT) if self.is_partitioned else []
-            try:
-                rows = self._execute(connection, [*before, *messages])[len(before) :]
-            except LockNotAvailable:
-                return [[] for _ in verbs]  # another request is about to write the record, or to read it: look again
+            if not self.is_partitioned:
+                rows = self._execute(connection, messages)
+            else:
+                lock = record_lock(reference_of(cast(RecordId, values["id"])), cast(Scope, values["scope"]))
+                rows = self._execute_under(lock, connection, messages)
             return rows * (len(verbs) // len(rows))
 
         return self._with_connection(send)
+
+    def _execute_under(self, lock: int, connection: PoolProxiedConnection, messages: list[Message]) -> list[Rows]:
+        """Run statements under a lock, each with a snapshot that shows what the last holder of the lock has written."""
+        wait = self._wait(lock, CLAIMED_NEXT)
+        is_direct = bool(connection.info.get(IS_DIRECT))  # behind a pooler, the role may have another isolation level
+        before, after = ([], []) if is_direct else ([BEGIN], [COMMIT])
+        try:
+            rows = self._execute(connection, [*before, *wait, *messages, *after])
+        except Error as error:
+            if not is_direct:
+                with suppress(Error):
+                    converse(driver_of(connection), [ROLLBACK])
+            if isinstance(error, LockNotAvailable):
+                return [[] for _ in messages]  # another request is about to write the record, or to read it: look again
+            raise
+        first = len(before) + len(wait)
+        return rows[first : first + len(messages)]
 
     @property
     def restarting(self) -> Sequence[str]:  # type: ignore[override]  # it depends on the form of the tables

@@ -20,6 +20,7 @@ UPGRADE_TIMEOUT = 3600.0  # seconds for one statement: an index on many millions
 LOCK_TIMEOUT = timedelta(seconds=2)  # for a row or a table that somebody holds; there are two tables
 STATEMENT_TIMEOUT = timedelta(seconds=4)  # below ANSWER_TIMEOUT: the server gives up first, and nothing is left behind
 IS_DIRECT = "idempotency_is_direct"
+BEGIN: Message = ("BEGIN ISOLATION LEVEL READ COMMITTED", {})  # which a direct connection has by default
 TOGETHER = {("claim", "mark"), ("fence", "mark"), ("complete", "drop_request")}  # one statement each: claim_and_mark …
 LOST_STATES = ("08", "57P", "25P03")  # connection exceptions; shutdowns and restarts; a transaction idle for too long
 ADVICE = {
@@ -54,7 +55,12 @@ class PostgresServer(SqlTransactionalStore):
     def _execute(self, connection: PoolProxiedConnection, messages: Sequence[Message]) -> list[Rows]:
         # Several statements in one round trip are one transaction, without a BEGIN.
         is_direct = bool(connection.info.get(IS_DIRECT))
-        sent = messages if is_direct else [self._bound(), *messages]
+        if is_direct:
+            sent = messages
+        elif messages[0] == BEGIN:
+            sent = [BEGIN, self._bound(), *messages[1:]]
+        else:
+            sent = [self._bound(), *messages]
         replies = converse(driver_of(connection), sent, prepares=self._prepares and is_direct)
         if replies.warnings:
             # A COMMIT whose wait for a standby was cancelled is reported as a success, and a failover may undo it.

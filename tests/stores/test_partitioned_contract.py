@@ -10,9 +10,14 @@ from flask_idempotency.stores.postgres import PostgresStore
 from flask_idempotency.testing import LEASE, RETENTION, StoreContract, make_asked
 from flask_idempotency.testing.given import CREATED
 from flask_idempotency.testing.work import done, enter, work
+from tests.fixtures.processes import needs
+from tests.stores.conftest import make_partitioned
+from tests.stores.test_contract_elsewhere import PGBOUNCER, odd_store, pooled_store
 from tests.stores.test_state_machine import LossyPostgres, play
 from tests.stores.test_transaction_contract import OnPostgres
 from tests.stores.worlds import PartitionedWorld, claimed
+
+__all__ = ["odd_store", "pooled_store"]
 
 
 class OnPartitions:
@@ -58,7 +63,7 @@ class OnDays(OnPartitions):
         return PartitionedWorld(store, keeps_days=True).let_pass
 
 
-class TestRecordsInDays(OnDays, StoreContract):
+class RecordsInDays(StoreContract):
     # They are dropped with their day instead; see test_partitions.py.
     test_reaping_deletes_what_expired_longer_ago_than_the_grace = None
     test_reaping_takes_no_more_than_it_is_told_to = None
@@ -66,8 +71,58 @@ class TestRecordsInDays(OnDays, StoreContract):
     test_what_was_resolved_is_forgotten_and_reaped_like_everything = None
 
 
+class TestRecordsInDays(OnDays, RecordsInDays):
+    pass
+
+
 class TestTransactionsInDays(OnDays, Transactions):
     pass
+
+
+@pytest.fixture(scope="module")
+def odd_partitioned_store(odd_store: PostgresStore) -> PostgresStore:
+    make_partitioned(odd_store)
+    return odd_store
+
+
+@pytest.fixture(scope="module")
+def pooled_partitioned_store(pooled_store: PostgresStore) -> PostgresStore:
+    make_partitioned(pooled_store)
+    return pooled_store
+
+
+class TestRecordsUnderARoleOfOddHabits(OnDays, RecordsInDays):
+    @pytest.fixture
+    def store(self, odd_partitioned_store: PostgresStore) -> PostgresStore:
+        PartitionedWorld(odd_partitioned_store).clear()
+        return odd_partitioned_store
+
+
+class TestTransactionsUnderARoleOfOddHabits(OnDays, Transactions):
+    prepare_threshold = None
+
+    @pytest.fixture
+    def store(self, odd_partitioned_store: PostgresStore) -> PostgresStore:
+        PartitionedWorld(odd_partitioned_store).clear()
+        return odd_partitioned_store
+
+
+@needs(PGBOUNCER, "pgbouncer")
+class TestRecordsBehindPgbouncer(OnDays, RecordsInDays):
+    @pytest.fixture
+    def store(self, pooled_partitioned_store: PostgresStore) -> PostgresStore:
+        PartitionedWorld(pooled_partitioned_store).clear()
+        return pooled_partitioned_store
+
+
+@needs(PGBOUNCER, "pgbouncer")
+class TestTransactionsBehindPgbouncer(OnDays, Transactions):
+    prepare_threshold = None
+
+    @pytest.fixture
+    def store(self, pooled_partitioned_store: PostgresStore) -> PostgresStore:
+        PartitionedWorld(pooled_partitioned_store).clear()
+        return pooled_partitioned_store
 
 
 def test_partitioned_tables_do_as_foretold_though_answers_are_lost(one_partitioned_store: PostgresStore):

@@ -16,13 +16,14 @@ from flask_idempotency.core.lifecycle import State
 from flask_idempotency.core.record import Busy, Claim, Settled
 from flask_idempotency.core.snapshot import Snapshot
 from flask_idempotency.errors import ClaimLost, ConfigError, StoreUnavailable
-from flask_idempotency.stores import include_object, open_store
+from flask_idempotency.stores import include_object, open_store, postgres_partitions
 from flask_idempotency.stores.contract import partitioned
 from flask_idempotency.stores.postgres import PostgresStore
 from flask_idempotency.testing import LEASE, RETENTION, make_asked
 from tests.fixtures.postgres import Postgres
-from tests.fixtures.processes import race
+from tests.fixtures.processes import eventually, race
 from tests.stores.clocks import MovedClock, moved_clock
+from tests.stores.others import meanwhile
 from tests.stores.test_schema import asked_for, insert_older, make_older
 from tests.stores.worlds import claimed
 
@@ -449,6 +450,27 @@ def test_what_was_written_after_the_snapshot_of_a_transaction_is_in_its_way(stor
         found = store.enter(connection, make_asked(), patience=NO_GRACE, idle=LEASE)
 
     assert found == Busy(make_asked().fingerprint, NO_GRACE)
+
+
+@pytest.mark.parametrize("level", ["read committed", "repeatable read", "serializable"])
+def test_a_claim_sees_what_the_last_holder_of_the_lock_has_written(
+    store: PostgresStore, clock: MovedClock, monkeypatch: pytest.MonkeyPatch, level: str
+):
+    """Whatever the isolation level of the role is: a snapshot from before the lock would show no record."""
+    monkeypatch.setattr(postgres_partitions, "CLAIMED_NEXT", timedelta(seconds=3))
+    database = clock.url.rpartition("/")[2]
+    clock.run(f"ALTER DATABASE {database} SET default_transaction_isolation = '{level}'")
+    with closing(another(clock)) as rival, psycopg.connect(clock.plain_url) as connection:
+        rival.prepare()
+        connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
+        claim = claimed(store.enter(connection, make_asked(), patience=NO_GRACE, idle=LEASE))
+        with meanwhile(lambda: rival.claim(make_asked(), LEASE)) as given:
+            blocked = "SELECT count(*) FROM pg_stat_activity WHERE %s = ANY (pg_blocking_pids(pid))"
+            eventually(lambda: clock.run(blocked, connection.info.backend_pid) != [(0,)], what="a waiting claim")
+            store.finish(connection, claim, make_asked(), DONE, RETENTION)
+
+    assert isinstance(given[0], Settled)
+    assert len(places(clock)) == 1
 
 
 def test_many_may_partition_at_once(plain: PostgresStore, clock: MovedClock):

@@ -229,7 +229,9 @@ def test_a_stricter_wait_for_standbys_is_left_as_the_role_has_it(
     assert {commit for _, _, commit in heard()} == {"remote_apply"}
 
 
-def test_nothing_but_the_bounds_of_its_own_connections_is_left_set_in_the_session(store: PostgresStore):
+def test_nothing_but_the_bounds_and_the_isolation_of_its_own_connections_is_left_set_in_the_session(
+    store: PostgresStore,
+):
     store.complete(claimed(store.claim(make_asked(), LEASE)), DONE, RETENTION)
 
     with closing(store._engine.raw_connection()) as connection:
@@ -237,7 +239,8 @@ def test_nothing_but_the_bounds_of_its_own_connections_is_left_set_in_the_sessio
         left = cursor.execute("SELECT name FROM pg_settings WHERE source = 'session' ORDER BY name").fetchall()
 
     drivers_own = {"client_encoding"}
-    assert {name for (name,) in left} - drivers_own == {"lock_timeout", "statement_timeout"}
+    ours = {"lock_timeout", "statement_timeout", "default_transaction_isolation"}
+    assert {name for (name,) in left} - drivers_own == ours
 
 
 # -- rivals ----------------------------------------------------------------------------------------------------------
