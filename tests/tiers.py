@@ -44,6 +44,8 @@ SOAK: Final = {
     "tests/stores/test_dynamodb_contract.py": "the contract over HTTP; test_dynamodb.py has what is special there",
     "tests/stores/test_dynamodb_faults.py": "every verb whose answer is lost; test_dynamodb.py loses that of a claim",
     "tests/stores/test_dynamodb_mutants.py": "every weakened condition is found by the contract",
+    "tests/stores/test_mariadb_deeper.py": "the other isolation level, random programs and mutants, on MariaDB",
+    "tests/stores/test_mariadb_faults.py": "a killed MariaDB; transaction/test_mariadb.py cuts connections to one",
     "tests/stores/test_mutants.py": "every weakened store is found by the contract",
     "tests/stores/test_mutants_at_random.py": "and by the state machine",
     "tests/stores/test_redis_faults.py": "a killed, paused and full server; test_redis_server.py has the refusals",

@@ -39,7 +39,10 @@ class Books(Generic[Found]):
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self._engine = sqlalchemy.create_engine(url, poolclass=NullPool)
+        self.kind = sqlalchemy.make_url(url).get_backend_name()
+        ansi = {"init_command": "SET sql_mode = CONCAT(@@sql_mode, ',ANSI_QUOTES')"}
+        own = ansi if self.kind == "mariadb" else {}  # it would take "order" for a text
+        self._engine = sqlalchemy.create_engine(url, poolclass=NullPool, connect_args=own)
 
     def of(self, key: str) -> Found:
         """Count everything about a key in one statement, so that nothing can happen in between."""

@@ -51,9 +51,16 @@ COUNT = """
            (SELECT count(*) FROM receipts JOIN orders ON receipts."order" = orders.name WHERE intent = :key),
            (SELECT state FROM idempotency_record WHERE id = :id)
 """
+HASTY = {  # how to wait for no lock
+    "sqlite": {"timeout": AT_ONCE},
+    "postgresql": {"options": f"-c lock_timeout={AT_ONCE * 1000:.0f}"},
+    "mariadb": {"init_command": "SET innodb_lock_wait_timeout = 0"},
+}
 LAPSE = {
     "sqlite": "UPDATE idempotency_record SET lease_until = lease_until - 3600 WHERE id = :id AND state = 'running'",
     "postgresql": "UPDATE idempotency_record SET lease_until = lease_until - interval '1 hour'"
+    " WHERE id = :id AND state = 'running'",
+    "mariadb": "UPDATE idempotency_record SET lease_until = lease_until - INTERVAL 1 HOUR"
     " WHERE id = :id AND state = 'running'",
 }
 
@@ -84,9 +91,7 @@ class Books(inside.Books[Found]):
     def __init__(self, url: str, gateway: Gateway) -> None:
         super().__init__(url)
         self.gateway = gateway
-        self.kind = sqlalchemy.make_url(url).get_backend_name()
-        wait = {"timeout": AT_ONCE} if self.kind == "sqlite" else {"options": f"-c lock_timeout={AT_ONCE * 1000:.0f}"}
-        self._hasty = sqlalchemy.create_engine(url, poolclass=NullPool, connect_args=wait)
+        self._hasty = sqlalchemy.create_engine(url, poolclass=NullPool, connect_args=HASTY[self.kind])
 
     def of(self, key: str) -> Found:
         """Count what there is of a key."""

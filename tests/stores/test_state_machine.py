@@ -13,12 +13,11 @@ from sqlalchemy.pool import PoolProxiedConnection
 
 from flask_idempotency.stores import open_store
 from flask_idempotency.stores.database import Message, Rows
-from flask_idempotency.stores.mariadb import MariaStore
 from flask_idempotency.stores.postgres import PostgresStore
 from tests.fixtures.redis import RedisServer
 from tests.stores.machine import StoreMachine
 from tests.stores.redis_world import redis_world
-from tests.stores.worlds import MariaWorld, MemoryWorld, SqlWorld, World
+from tests.stores.worlds import MemoryWorld, SqlWorld, World
 
 
 def play(world: World, share: float = 1) -> None:
@@ -62,30 +61,6 @@ class LossyWorld(SqlWorld):
 
 def test_the_postgres_store_does_as_foretold_though_answers_are_lost(postgres_store: PostgresStore):
     play(LossyWorld(LossyPostgres(postgres_store._engine)), share=0.3)
-
-
-class LossyMariaDB(MariaStore):
-    """The same on MariaDB."""
-
-    loses_next = False
-
-    def _execute(self, connection: PoolProxiedConnection, messages: Sequence[Message]) -> list[Rows]:
-        rows = super()._execute(connection, messages)
-        if self.loses_next:
-            self.loses_next = False
-            raise self._driver_error("the answer was lost")
-        return rows
-
-
-class LossyMariaWorld(MariaWorld):
-    store: LossyMariaDB
-
-    def lose_next_answer(self) -> None:
-        self.store.loses_next = True
-
-
-def test_the_mariadb_store_does_as_foretold_though_answers_are_lost(mariadb_store: MariaStore):
-    play(LossyMariaWorld(LossyMariaDB(mariadb_store._engine)), share=0.3)
 
 
 def test_the_redis_store_does_as_foretold_though_answers_are_lost(redis_server: RedisServer):

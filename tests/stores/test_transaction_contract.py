@@ -137,9 +137,3 @@ class TestMariaDB(KeyedTransactionContract):
             first.cursor().execute("DELETE FROM work")
             first.commit()
             yield connect
-
-
-class TestMariaDBAtRepeatableRead(TestMariaDB):
-    """As MariaDB has it by default: what a transaction has read once, it reads again."""
-
-    level = "REPEATABLE READ"
