@@ -19,6 +19,7 @@ from flask_idempotency.stores.database import Rows
 from flask_idempotency.stores.mariadb_connection import say
 from flask_idempotency.stores.mariadb_phase import MariaPhases
 from flask_idempotency.stores.mariadb_server import DUPLICATE, Locked, code_of, driver_of, get_to_know
+from flask_idempotency.stores.rows import owner_values
 
 CONNECT_TIMEOUT = 5  # seconds: a dead server must become a 503 before the client gives up
 ANSWER_TIMEOUT = 10  # seconds of silence, after which a server is dead: it gives up on a statement after four
@@ -45,12 +46,15 @@ class MariaStore(MariaPhases):
     def renew(self, claim: Claim, lease: timedelta) -> None:
         """Start the lease again from now. A row that is locked may be in a phase of ours."""
         try:
-            super().renew(claim, lease)
+            is_ours = bool(self._peek("renew", **owner_values(claim), lease=self._from_duration(lease)))
         except Locked:
             match self.find(claim.id):
-                case Record(condition=Running(token=token)) if token == claim.guard.token:
-                    return
-            raise ClaimLost from None
+                case Record(condition=Running(token=token)):
+                    is_ours = token == claim.guard.token
+                case _:
+                    is_ours = False
+        if not is_ours:
+            raise ClaimLost
 
     def reap(self, grace: timedelta, limit: int = 500) -> int:
         """Delete at most *limit* finished records that expired more than *grace* ago."""

@@ -88,20 +88,27 @@ class MariaServer(SqlTransactionalStore):
         return found  # if this is not reached, the transaction is ended below
 
     def _with_connection(self, act: Callable[[PoolProxiedConnection], T]) -> T:
-        def act_and_end(connection: PoolProxiedConnection) -> T | StoreUnavailable:
+        def act_and_end(connection: PoolProxiedConnection) -> T | Locked:
             try:
                 return act(connection)
             except self._driver_error as error:
                 if code_of(error) in THROWN_BACK or code_of(error) in (LOCKED, TOO_LONG):
                     driver_of(connection).rollback()  # the connection is still good
                 if code_of(error) in (LOCKED, TOO_LONG):
-                    return self._unavailable(error)
+                    return Locked(retry_after=1)
                 raise
 
         found = super()._with_connection(act_and_end)
-        if isinstance(found, StoreUnavailable):
+        if isinstance(found, Locked):
             raise found
         return found
+
+    def _run_all(self, verbs: Sequence[str], values: Mapping[str, object]) -> list[Rows]:
+        try:
+            return super()._run_all(verbs, values)
+        except Locked:
+            log.error("store_unavailable: %s", ADVICE[LOCKED])
+            raise
 
     def _peek(self, verb: str, **values: object) -> Rows:
         """Run a statement outside of a transaction, with what has to be said before it."""
@@ -135,12 +142,6 @@ class MariaServer(SqlTransactionalStore):
 
     def _advice(self, error: Exception) -> str | None:
         return ADVICE.get(code_of(getattr(error, "orig", error)))
-
-    def _unavailable(self, error: Exception) -> StoreUnavailable:
-        if isinstance(error, self._driver_error) and code_of(error) in (LOCKED, TOO_LONG):
-            log.warning("locked: %s", ADVICE[LOCKED])
-            return Locked(retry_after=1)
-        return super()._unavailable(error)
 
     def _from_duration(self, duration: timedelta) -> object:
         return duration // timedelta(microseconds=1)

@@ -226,7 +226,7 @@ class MariaTransactions(MariaServer):
             raise OutcomeUnknown(retry_after=1) from error
 
     def _thrown_back(self, error: Error) -> ThrownBack:
-        log.warning("thrown_back: error %s: nothing was done, and it can be tried again", code_of(error))
+        log.warning("store_unavailable: error %s undid a transaction; it can be tried again", code_of(error))
         return ThrownBack(retry_after=1)
 
     def has_begun(self, connection: Connection) -> bool:
