@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[1]
 # Why each can wait: the first tier shows the same promise in a smaller way, or somebody's tools are tested, not ours.
 SOAK: Final = {
     "tests/conformance/test_planted_alone.py": "nothing else is named; test_planted_faults.py shows that the fault is",
+    "tests/conformance/test_real_servers_stripe.py": "the other dialect; test_real_servers.py has the draft's",
     "tests/demo_shop/test_browser_lab.py": "every switch of the lab; test_browser.py clicks through a purchase",
     "tests/demo_shop/test_browser_plain.py": "a purchase without JavaScript; test_rooms.py posts the same forms",
     "tests/demo_shop/test_launcher.py": "how the demo is started and stopped",
@@ -46,6 +47,7 @@ SOAK: Final = {
     "tests/stores/test_dynamodb_mutants.py": "every weakened condition is found by the contract",
     "tests/stores/test_mariadb_deeper.py": "the other isolation level, random programs and mutants, on MariaDB",
     "tests/stores/test_mariadb_faults.py": "a killed MariaDB; transaction/test_mariadb.py cuts connections to one",
+    "tests/phases/test_jobs_in_processes.py": "killed and paused workers; test_jobs.py has them in one process",
     "tests/stores/test_mutants.py": "every weakened store is found by the contract",
     "tests/stores/test_mutants_at_random.py": "and by the state machine",
     "tests/stores/test_redis_faults.py": "a killed, paused and full server; test_redis_server.py has the refusals",

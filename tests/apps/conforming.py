@@ -1,4 +1,4 @@
-"""Orders in a database, protected by the extension with either guard, for the conformance tester.
+"""Orders in a database, protected by the extension with either guard and in either dialect, for the conformance tester.
 
 Served by gunicorn as `tests.apps.conforming:app`.
 """
@@ -18,6 +18,7 @@ CALLERS = {"Bearer alice-has-a-key", "Bearer bob-has-another"}
 
 app = Flask(__name__)
 app.config["SQLALCHEMY_DATABASE_URI"] = os.environ["CONFORMING_DATABASE"]
+app.config["IDEMPOTENCY_DIALECT"] = os.environ.get("CONFORMING_DIALECT", "ietf")
 guard: Any = os.environ["CONFORMING_GUARD"]
 db = SQLAlchemy(app)
 Idempotency(app, db=db, scope=scopes.credential)

@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ SLOW, SLOWER = (["--slow-json", f'{{"tea": 2, "seconds": {seconds}}}'] for secon
 FAILING = ["--failing-json", '{"tea": 2, "fail": true}']
 RAISING = ["--failing-json", '{"tea": 2, "raise": true}']
 EFFECTS = ["--effects-url", "URL/count"]
-WHOLE = ["URL/orders", *BODY, *CALLERS, *SLOW, *FAILING, "--other-path", "/refunds", *EFFECTS, "--dialect", "ietf"]
+WHOLE = ["URL/orders", *BODY, *CALLERS, *SLOW, *FAILING, "--other-path", "/refunds", *EFFECTS]
 
 # What is looked at beside the whole: other answers of the view.
 OTHER_ANSWERS = [
@@ -101,7 +102,7 @@ def run_against(server: Server, redis: str) -> dict[str, Any]:
     """Run the tester against one server: the whole of it, and other answers of the view."""
     with serving(server, redis) as url:
         effects = ["--effects-path", "orders.made"] if not server.is_others else []
-        whole = tested(url, WHOLE + effects)
+        whole = tested(url, [*WHOLE, "--dialect", server.dialect, *effects])
         found: dict[str, Any] = {
             "title": server.title,
             "versions": server.versions,
@@ -133,19 +134,19 @@ def main() -> int:
     """Run against all, write the results, and fail if one of the correct servers breaks a promise."""
     wanted = sys.argv[1:]
     with PostgresServer() as postgres, tempfile.TemporaryDirectory() as folder, redis_in(Path(folder)) as redis:
-        databases = {}
         servers = []
-        for guard in ("transaction", "lease"):
+        for guard, dialect in product(("transaction", "lease"), ("ietf", "stripe")):  # a database for each
             databases = {
-                "SQLite": f"sqlite:///{folder}/{guard}.db",
+                "SQLite": f"sqlite:///{folder}/{guard}-{dialect}.db",
                 "PostgreSQL": postgres.url(postgres.create_database()),
             }
-            servers += [each for each in ours(databases) if each.env["CONFORMING_GUARD"] == guard]
+            wanted_env = {"CONFORMING_GUARD": guard, "CONFORMING_DIALECT": dialect}
+            servers += [each for each in ours(databases) if wanted_env.items() <= each.env.items()]
         servers += [BY_HAND, *others()]
         chosen = [each for each in servers if not wanted or any(name in each.title for name in wanted)]
         with ThreadPoolExecutor(AT_ONCE) as pool:
             found = list(pool.map(lambda server: run_against(server, redis), chosen))
-    command = shlex.join(["python", "-m", "flask_idempotency.conformance", *WHOLE]).replace(
+    command = shlex.join(["python", "-m", "flask_idempotency.conformance", *WHOLE, "--dialect", "ietf"]).replace(
         "URL", "http://127.0.0.1:8000"
     )
     if not wanted:

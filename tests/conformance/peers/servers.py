@@ -24,6 +24,7 @@ class Server:
     env: dict[str, str] = field(default_factory=dict)  # LEDGER stands for an empty file
     remark: str = ""
     is_others: bool = True
+    dialect: str = "ietf"
     extra: Sequence[tuple[str, str, str]] = ()  # a title, a path and what is looked for there
 
     @property
@@ -47,10 +48,10 @@ def _gunicorn(module: str, workers: int = 1, threads: int = 12) -> list[str]:
 
 
 def ours(databases: dict[str, str]) -> list[Server]:
-    """Give our own, on each database and with both guards."""
+    """Give our own, on each database, with both guards and in both dialects."""
     return [
         Server(
-            f"this extension, {guard} guard, {name}",
+            f"this extension, {guard} guard, {name}{', in Stripe’s dialect' if dialect == 'stripe' else ''}",
             ["Flask-Idempotency", "Flask", "gunicorn"],
             [
                 "gunicorn",
@@ -61,11 +62,14 @@ def ours(databases: dict[str, str]) -> list[Server]:
                 "--threads=6",
                 "tests.apps.conforming:app",
             ],
-            {"CONFORMING_DATABASE": url, "CONFORMING_GUARD": guard},
+            {"CONFORMING_DATABASE": url, "CONFORMING_GUARD": guard, "CONFORMING_DIALECT": dialect},
+            remark="with `--dialect stripe`" if dialect == "stripe" else "",
             is_others=False,
+            dialect=dialect,
         )
         for name, url in databases.items()
         for guard in ("transaction", "lease")
+        for dialect in ("ietf", "stripe")
     ]
 
 
