@@ -40,13 +40,13 @@ PREFER = {
 }
 
 
-def document(state: State, spec: Mapping[str, Any]) -> Json:
+def document(state: State, spec: Any) -> Json:
     """Give a copy of an OpenAPI document in which the current app's protected operations are described as such.
 
     Raises ConfigError for what is no such document.
     """
-    version = str(spec.get("openapi") or spec.get("swagger"))
-    if not re.match(r"(3\.[01]|2\.0)\b", version) or "paths" not in spec:
+    version = str(spec.get("openapi") or spec.get("swagger")) if isinstance(spec, Mapping) else ""
+    if not re.match(r"(3\.[01]|2\.0)\b", version) or not isinstance(spec.get("paths"), Mapping):
         raise ConfigError("document() expects an OpenAPI document of version 3.0 or 3.1, or Swagger 2.0, as a dict.")
     made: Json = deepcopy(dict(spec))
     protected = list(_protected(state, current_app, made))

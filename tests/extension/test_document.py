@@ -189,7 +189,17 @@ def test_swagger_2_has_its_own_places_for_all_of_it(make):
 
 
 @pytest.mark.parametrize(
-    "spec", [{}, {"openapi": "3.1.0"}, {"openapi": "4.0", "paths": {}}, {"swagger": 2, "paths": {}}]
+    "spec",
+    [
+        {},
+        None,
+        [],
+        "openapi: 3.1.0",
+        {"openapi": "3.1.0"},
+        {"openapi": "3.1.0", "paths": None},
+        {"openapi": "4.0", "paths": {}},
+        {"swagger": 2, "paths": {}},
+    ],
 )
 def test_what_is_no_openapi_document_is_refused_in_a_sentence(make, spec):
     with pytest.raises(ConfigError, match=r"document\(\) expects an OpenAPI document"):

@@ -28,12 +28,13 @@ def client(shop_url, gate):
     Idempotency(app, db=db, scope=lambda: request.headers.get("X-User"))
     app.register_blueprint(receipts.blueprint())
 
-    @app.post("/orders")
-    @idempotent(in_flight="accepted")
     def order():
         if request.args.get("slowly"):
             gate.stop()
         return {"number": 1}, 503 if request.args.get("fails") else 201
+
+    app.post("/orders")(idempotent(in_flight="accepted")(order))
+    app.post("/refused", endpoint="refused")(idempotent(order))
 
     with app.app_context():
         db.create_all()
@@ -41,8 +42,8 @@ def client(shop_url, gate):
         db.engine.dispose()
 
 
-def send(client, query=""):
-    return client.post(f"/orders{query}", headers={**ALICE, "Idempotency-Key": "1"})
+def send(client, query="", **headers):
+    return client.post(f"/orders{query}", headers={**ALICE, "Idempotency-Key": "1", **headers})
 
 
 @pytest.mark.postgresql
@@ -63,6 +64,38 @@ def test_while_its_transaction_is_open_the_caller_alone_sees_that_it_runs(client
     assert (answer.status_code, answer.json["code"]) == (409, "request-in-flight")
     assert stranger.status_code == 404
     assert client.get(f"{address}?answer=1", headers=ALICE).data == made.data
+
+
+@pytest.mark.postgresql
+@pytest.mark.parametrize("shop_url", ["postgresql"], indirect=True)
+@pytest.mark.parametrize(
+    ("preferred", "status"),
+    [("respond-async", 202), ("wait=1", 409), ("respond-async, wait=1", 202), ("wait=soon", 409)],
+)
+def test_a_client_may_prefer_what_it_gets_while_the_transaction_is_open(client, gate, preferred, status):
+    with ThreadPoolExecutor(max_workers=1) as threads:
+        asked = {"headers": {**ALICE, "Idempotency-Key": "1"}}
+        first = threads.submit(client.post, "/refused?slowly=1", **asked)
+        gate.wait_for_view()
+        asked["headers"]["Prefer"] = preferred
+        answer = client.post("/refused?slowly=1", **asked)
+        gate.open()
+        first.result(30)
+
+    assert answer.status_code == status
+    wanted = {"wait=soon": None, "respond-async, wait=1": "wait=1, respond-async"}.get(preferred, preferred)
+    assert answer.headers.get("Preference-Applied") == wanted
+
+
+def test_who_would_rather_wait_gets_the_replay_once_the_transaction_is_committed(client, gate):
+    with ThreadPoolExecutor(max_workers=2) as threads:
+        first = threads.submit(send, client, "?slowly=1")
+        gate.wait_for_view()
+        second = threads.submit(send, client, "?slowly=1", Prefer="wait=9")
+        gate.open()
+
+        assert second.result(30).data == first.result(30).data
+    assert (second.result().status_code, second.result().headers["Preference-Applied"]) == (201, "wait=9")
 
 
 def test_once_it_is_committed_it_has_a_receipt_like_any_other(client):
