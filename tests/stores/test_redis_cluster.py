@@ -2,8 +2,16 @@
 
 from collections.abc import Iterator
 from contextlib import closing
+from datetime import UTC, datetime
+from ipaddress import ip_address
+from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
 
 from flask_idempotency.core.record import Settled
 from flask_idempotency.errors import ConfigError, StoreUnavailable
@@ -11,7 +19,7 @@ from flask_idempotency.stores import open_store
 from flask_idempotency.stores.redis import BUCKETS
 from flask_idempotency.testing import LEASE, RETENTION, StoreContract, make_asked
 from flask_idempotency.testing.given import CREATED
-from tests.fixtures.processes import eventually
+from tests.fixtures.processes import eventually, free_port
 from tests.fixtures.redis import SERVERS, RedisServer, cluster, missing, watched_pair
 from tests.stores.redis_failover import behind_sentinels, with_lag
 from tests.stores.redis_world import RedisWorld
@@ -101,6 +109,44 @@ class TestRedisBehindSentinels(StoreContract):
     @pytest.fixture
     def let_pass(self, world):
         return world.let_pass
+
+
+# -- TLS ---------------------------------------------------------------------------------------------------------------
+
+
+def make_certificate(folder: Path) -> tuple[Path, Path]:
+    """A certificate for 127.0.0.1 that nobody else has signed, and its key."""
+    key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "redis")])
+    begin = datetime(2025, 1, 1, tzinfo=UTC)
+    made = (
+        x509.CertificateBuilder(
+            name, name, key.public_key(), x509.random_serial_number(), begin, begin + RETENTION * 9999
+        )
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    paths = folder / "certificate.pem", folder / "key.pem"
+    paths[0].write_bytes(made.public_bytes(Encoding.PEM))
+    paths[1].write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    return paths
+
+
+def test_a_server_is_reached_over_tls_and_one_that_nobody_vouches_for_is_not(tmp_path: Path):
+    if "redis" not in SERVERS:
+        missing("redis")
+    certificate, key = make_certificate(tmp_path)
+    port = free_port()
+    settings = {"tls-port": f"{port}", "tls-cert-file": f"{certificate}", "tls-key-file": f"{key}"}
+    settings |= {"tls-ca-cert-file": f"{certificate}", "tls-auth-clients": "no"}
+    with RedisServer(SERVERS["redis"], settings):
+        with closing(open_store(f"rediss://127.0.0.1:{port}/0?ssl_ca_certs={certificate}")) as store:
+            assert claimed(store.claim(make_asked(), LEASE)).attempt == 1
+        with closing(open_store(f"rediss://127.0.0.1:{port}/0")) as stranger, pytest.raises(StoreUnavailable):
+            stranger.claim(make_asked(), LEASE)
+
+
+# -- failovers ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_replica_is_never_read(pair: tuple[RedisServer, RedisServer, str], caplog: pytest.LogCaptureFixture):
