@@ -1,7 +1,9 @@
 """Answers of DynamoDB that are lost, late or bad. The SDK repeats what it got no answer to, by itself."""
 
+import gc
 import json
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -27,6 +29,18 @@ from tests.stores.worlds import claimed
 CREATED = Snapshot(201, (), b"{}")
 SENT = Checkpoint("charge", Kind.EFFECT, 1, Progress.SENT)
 ALL_OF_IT = 1 << 20  # bytes, more than any answer has
+
+# The SDK leaves a connection that was cut to the garbage collector.
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def collected_here() -> Iterator[None]:
+    """Have such connections collected here, and not in the middle of another file's test."""
+    yield
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
 
 
 @pytest.fixture(scope="module")
