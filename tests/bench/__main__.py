@@ -2,6 +2,7 @@
 
 import argparse
 
+from tests.bench.crowd import show_crowd
 from tests.bench.hot import show_hot_key
 from tests.bench.imports import show_imports
 from tests.bench.memory import show_memory
@@ -12,7 +13,7 @@ from tests.bench.size import show_size
 from tests.bench.table import show_table
 from tests.bench.wire import show_wire
 
-PARTS = ("table", "phases", "wire", "shop", "hot", "memory", "size", "scale", "imports")
+PARTS = ("table", "phases", "wire", "shop", "hot", "crowd", "memory", "size", "scale", "imports")
 
 
 def main() -> None:
@@ -41,6 +42,8 @@ def main() -> None:
         show_shop()
     if "hot" in parts:
         show_hot_key()
+    if "crowd" in parts:
+        show_crowd()
     if "memory" in parts:
         show_memory(options.requests)
     if "size" in parts:
