@@ -15,7 +15,7 @@ from flask_idempotency.core.record import Busy, Claim
 from flask_idempotency.core.reference import reference_of
 from flask_idempotency.core.scope import record_id, scope_of
 from flask_idempotency.errors import StoreUnavailable
-from flask_idempotency.stores import pipeline, postgres, postgres_server, postgres_transaction
+from flask_idempotency.stores import pipeline, postgres, postgres_locks, postgres_server, postgres_transaction
 from flask_idempotency.testing import make_asked
 from tests.fixtures.postgres import PostgresServer
 from tests.fixtures.processes import eventually
@@ -156,7 +156,7 @@ def in_time(shop: Shop, **options: Any) -> Any:
 def holding_the_lock(url: str) -> Iterator[Callable[[], None]]:
     """`hold()`: be a transaction that has the record's lock, as the one in doubt may still have it."""
     scope = scope_of("everyone")
-    number = postgres_transaction._record_lock(reference_of(record_id(scope, Key(KEY))), scope)
+    number = postgres_locks.record_lock(reference_of(record_id(scope, Key(KEY))), scope)
     with psycopg.connect(url.replace("+psycopg", "")) as connection:
 
         def hold() -> None:
