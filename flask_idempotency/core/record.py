@@ -82,6 +82,7 @@ class Transaction:
     has_past: bool = False  # something was written in the transaction before the claim
     is_anew: bool = False  # the claim began the transaction: the app has read in another one before
     is_within: bool = False  # it is a savepoint in a transaction that a test has begun and will end
+    is_late: bool = False  # its transaction has not begun: ``begin`` comes before the first write
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,12 +21,28 @@ class EnteredTransaction(OpenTransaction):
         super().__init__(store, pooled)
         self._policy, self._asked, self.claim = policy, asked, claim
         self.has_past = self.guard.has_past  # and nothing has been committed since
+        self._is_begun = not self.guard.is_late
 
     @property
     def guard(self) -> Transaction:
         """How the claim is held."""
         assert isinstance(self.claim.guard, Transaction), "this guard gives no other"
         return self.claim.guard
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether it began with the claim, or has begun since."""
+        return self._is_begun
+
+    def begin(self) -> None:
+        """Begin, before the first statement that may write. Raises StoreUnavailable."""
+        if not self._is_begun:
+            self.store.begin(self.connection)
+            self._is_begun = True
+
+    def has_begun(self) -> bool:
+        """Say whether it is still open, as far as the driver knows, or still to begin."""
+        return not self._is_begun or super().has_begun()
 
     def keep(self) -> None:
         """Take what was done so far for committed, the past included."""
@@ -47,22 +63,26 @@ class EnteredTransaction(OpenTransaction):
         if not isinstance(found, Claim):
             raise ClaimLost
         self.claim, self.has_past = found, False
+        self._is_begun = not self.guard.is_late
 
     def has_unkept(self) -> bool:
         """Ask the database whether something was written that was neither kept nor undone."""
-        return self.store.has_unkept(self.connection)
+        return self._is_begun and self.store.has_unkept(self.connection)
 
     def confirm(self) -> None:
         """Make sure that it is still open, and undo. Raises ClaimLost if the view has ended it by itself."""
-        self.store.confirm(self.connection, self._asked)
+        if self._is_begun:
+            self.store.confirm(self.connection, self._asked)
 
     def finish(self, answer: Answer, *, undo: bool) -> None:
         """Commit with the answer, after an undo if one is due."""
+        self.begin()
         self.store.finish(self.connection, self.claim, self._asked, answer, self._policy.retention, undo=undo)
 
     def commit(self, *, undo: bool) -> None:
         """Commit without an answer, after an undo if one is due."""
-        self.store.commit(self.connection, undo=undo, within=self.guard.is_within)
+        if self._is_begun:
+            self.store.commit(self.connection, undo=undo, within=self.guard.is_within)
 
     def settle_doubt(self) -> None:
         """Find out whether a COMMIT happened whose answer did not come: no client is answered on a guess."""

@@ -57,6 +57,8 @@ class JoinableSession:
         if joined is None:
             return run(*args, **options)
         session = cast(Session, self)
+        if args and getattr(args[0], "_for_update_arg", None) is not None:
+            joined.begin_writing()  # this database may lock no rows
         before, intent = self.idempotency_intent, _intent(joined, session, args[0] if args else None, options)
         if intent is before:
             return run(*args, **options)

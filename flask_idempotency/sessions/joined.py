@@ -16,7 +16,7 @@ from flask_idempotency.sessions.database import Database
 from flask_idempotency.sessions.isolation import chooses_own_level, options_of
 from flask_idempotency.sessions.open_transaction import OpenTransaction
 from flask_idempotency.sessions.pool import OWN_LEVEL, CheckedOutConnection, close_current, open_current
-from flask_idempotency.sessions.session_connection import SessionConnection, session_connection_of
+from flask_idempotency.sessions.session_connection import READING, SessionConnection, session_connection_of
 from flask_idempotency.sessions.shared import SharedTransaction
 from flask_idempotency.stores.words import Intent
 
@@ -34,6 +34,8 @@ class JoinedTransaction:
         self._database, self._engine = database, database.engine
         self._connection, self._pooled = connection, transaction.pooled
         self.shared = SharedTransaction(transaction, ignores_begin=transaction.store.app_begins(self._engine))
+        if self.shared.ignores_begin:
+            self.shared.begin_writing()  # the app wants its reads in a transaction too
         self._sessions: WeakKeyDictionary[Session, Connection] = WeakKeyDictionary()
         self._read_before: WeakKeyDictionary[Session, set[Any]] = WeakKeyDictionary()
         self._events = CommitEvents()
@@ -65,6 +67,8 @@ class JoinedTransaction:
         if intent is not Intent.CHANGE and has_changes(session):
             intent = Intent.CHANGE  # a listener flushes in the middle of a query
         _set_intent(known, intent)
+        if intent not in READING:
+            self.begin_writing()  # here, for SQLAlchemy wraps what is raised where it asks for a cursor
         return known
 
     def is_on(self, pool: Pool) -> bool:
@@ -97,6 +101,11 @@ class JoinedTransaction:
         """Note what a session is about to do."""
         if (connection := self._sessions.get(session)) is not None:
             _set_intent(connection, intent)
+
+    def begin_writing(self) -> None:
+        """Begin the transaction, if it has not begun. Raises StoreUnavailable."""
+        with self.shared.turn:
+            self.shared.begin_writing()
 
     def note_past(self) -> None:
         """Note that something was written on the connection before, which counts as the view's own."""

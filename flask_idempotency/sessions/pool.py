@@ -53,6 +53,9 @@ class RequestTransaction(Protocol):
     def is_on(self, pool: Pool) -> bool:
         """Say whether this is the open transaction of a pool's database. Raises StoreUnavailable if it was lost."""
 
+    def begin_writing(self) -> None:
+        """Begin the transaction, if it has not begun. Raises StoreUnavailable."""
+
     def join(self, session: Session, connection: Connection) -> Connection:
         """Let a session take part by this connection."""
 
@@ -109,6 +112,7 @@ def _joining(pool_class: type[Pool]) -> type[Pool]:
     def connect(self: Pool) -> PoolProxiedConnection:
         joined = current_transaction()
         if joined is not None and joined.is_on(self):
+            joined.begin_writing()
             return cast(PoolProxiedConnection, CheckedOutConnection(joined))
         if joined is None and _OPEN:
             _warn_of_thread(self)

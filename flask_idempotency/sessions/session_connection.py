@@ -17,7 +17,7 @@ DETACHED = (
     "A view detaches a connection from the pool of the app's engine, but the request's transaction is on it; leave it"
     " in the pool, or use guard='lease'."
 )
-_READING = frozenset({Intent.READ, Intent.REFRESH})
+READING = frozenset({Intent.READ, Intent.REFRESH})
 
 
 class SessionConnection:
@@ -67,7 +67,7 @@ class SessionConnection:
         """
         self.shared.check_undo(self, statement)
         usual = self.intent
-        if usual in _READING and (found := self.shared.intent_of(statement)) is not Intent.READ:
+        if usual in READING and (found := self.shared.intent_of(statement)) is not Intent.READ:
             self.intent = found
             try:
                 self.shared.act(self)

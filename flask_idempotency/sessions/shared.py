@@ -7,7 +7,7 @@ after the other, each behind a savepoint. Only the last layers can be undone, ne
 from threading import RLock
 from typing import TYPE_CHECKING, NoReturn
 
-from flask_idempotency.errors import IdempotencyError, WorkRefused
+from flask_idempotency.errors import IdempotencyError, StoreUnavailable, WorkRefused
 from flask_idempotency.sessions.layers import Layer
 from flask_idempotency.sessions.open_transaction import OpenTransaction
 from flask_idempotency.sessions.turns import in_turn
@@ -82,6 +82,11 @@ class SharedTransaction:
         intent, depth = connection.intent, connection.depth
         if intent is Intent.REFRESH:
             return
+        if intent is not Intent.READ:
+            self.begin_writing()
+        elif not self._transaction.is_begun:
+            connection.depth_at_work = depth  # nothing is written that could be undone
+            return
         if self._to_keep:
             self._transaction.keep()  # which fails where what was committed had failed; then nothing heals it
             self._to_keep = False
@@ -96,6 +101,14 @@ class SharedTransaction:
             self._layers.append(top)
         top.has_written |= intent is not Intent.READ
         connection.depth_at_work = depth
+
+    def begin_writing(self) -> None:
+        """Begin the transaction, if it has not begun. Raises StoreUnavailable, and commits nothing even if caught."""
+        try:
+            self._transaction.begin()
+        except StoreUnavailable:
+            self.is_undone = True
+            raise
 
     def undo(self) -> None:
         """Undo now what was rolled back, instead of with the next statement."""

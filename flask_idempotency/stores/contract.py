@@ -154,10 +154,17 @@ class TransactionalStore(Store, Protocol):
         """Begin a transaction with the right to run, or use the one that is open; or say what stands in the way.
 
         Wait for another transaction that has the right, for *patience* at most. The server may end a transaction that
-        is idle for *idle*. After Busy and Settled the caller must ``leave``, or roll back.
+        is idle for *idle*. After Busy and Settled the caller must ``leave``, or roll back. A claim ends with
+        ``finish``, ``commit`` or ``leave``, and when its connection comes back to a pool that ``watch`` knows.
 
         With *within*, the transaction belongs to someone else, such as a test, and is begun if it is not open:
         ``finish`` and ``commit`` then release a savepoint in it, and ``leave`` undoes that savepoint.
+        """
+
+    def begin(self, connection: Any) -> None:
+        """Begin the transaction of a claim that ``is_late``: it was entered without one, for its work may only read.
+
+        Called once, before the first statement that may write, and not for other claims. Raises StoreUnavailable.
         """
 
     def is_running(self, reference: Reference, scope: Scope) -> bool:

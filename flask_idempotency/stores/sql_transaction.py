@@ -40,6 +40,9 @@ class SqlTransactionalStore(SqlStore):
         found = self.find(record) if record in self._repeated else None
         return None if found is None or isinstance(found.condition, Running) else found
 
+    def begin(self, connection: Any) -> None:
+        """Do nothing: the transaction begins with the claim."""
+
     def set_savepoint(self, connection: Any, name: str) -> None:
         """Set a savepoint."""
         _run(connection, f"SAVEPOINT {name}")

@@ -23,7 +23,7 @@ from flask_idempotency.stores.forks import no_fork_meanwhile
 from flask_idempotency.stores.memory import MemoryStore
 from flask_idempotency.stores.schema import VERSION, Structure
 from flask_idempotency.stores.sqlite_file import is_in_memory, make_folders, make_private, may_be_written, path_in
-from flask_idempotency.stores.sqlite_transaction import SqliteTransactions
+from flask_idempotency.stores.sqlite_phase import SqlitePhases
 from flask_idempotency.stores.tables import MAKE_TABLES, check_columns
 
 BUSY_TIMEOUT = timedelta(seconds=5)  # one writer at a time: so long for the writers before us, then 503
@@ -32,7 +32,7 @@ _MISSING = ("no such table", "no such column", "has no column named")
 _ADVICE = "name a file that the app may write in IDEMPOTENCY_STORE."
 
 
-class SqliteStore(SqliteTransactions):
+class SqliteStore(SqlitePhases):
     """Has one writer at a time, and creates its file on first use."""
 
     technology = "sqlite"
@@ -98,11 +98,12 @@ class SqliteStore(SqliteTransactions):
             return super()._with_connection(act)
 
     def _execute(self, connection: PoolProxiedConnection, messages: Sequence[Message]) -> list[Rows]:
-        cursor = connection.cursor()
+        driver: Any = connection.driver_connection
+        cursor = driver.cursor()
         is_read = all(statement.lstrip().startswith("SELECT") for statement, _ in messages)
         if not is_read:
             # A transaction that reads first and writes later fails at once if another wrote between: take the lock now.
-            cursor.execute("BEGIN IMMEDIATE")
+            self._line.begin(driver)
         found = [list(cursor.execute(*message).fetchall()) for message in messages]
         if not is_read:
             cursor.execute("COMMIT")

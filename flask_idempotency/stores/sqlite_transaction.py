@@ -1,4 +1,8 @@
-"""A claim or a phase, and the app's work, in one transaction of the app's own, on a SQLite file."""
+"""A claim, the view's work and its answer in one transaction of the app's own, on a SQLite file.
+
+A claim is held by locks of the operating system, and its transaction begins when the app first writes, as it would
+without a key. Where there are no such locks, the transaction begins with the claim, and the writer's lock holds both.
+"""
 
 import sqlite3
 from collections.abc import Iterator
@@ -9,7 +13,6 @@ from weakref import ReferenceType, ref
 
 from sqlalchemy import Engine, event
 
-from flask_idempotency.core.checkpoint import Checkpoint
 from flask_idempotency.core.fingerprint import same
 from flask_idempotency.core.record import Asked, Busy, Claim, Record, Settled, Transaction
 from flask_idempotency.core.reference import Reference
@@ -21,9 +24,13 @@ from flask_idempotency.errors import (
     OutcomeUnknown,
     WorkRefused,
 )
-from flask_idempotency.stores.database import Message, WrittenBefore, first_line, log
+from flask_idempotency.stores.database import first_line, log
+from flask_idempotency.stores.file_locks import FileLocks
 from flask_idempotency.stores.forks import start_afresh_in_child
 from flask_idempotency.stores.sql_transaction import ENDED_BY_STEP, ENTRY, KEPT, SqlTransactionalStore
+from flask_idempotency.stores.sqlite_claims import SqliteClaims
+from flask_idempotency.stores.sqlite_file import path_in
+from flask_idempotency.stores.sqlite_writing import WritersLine
 
 _TOUCH = "DELETE FROM idempotency_record WHERE false"  # needs the writer's lock, and a file that may be written
 
@@ -33,10 +40,12 @@ class _Waiter:
 
 
 class SqliteTransactions(SqlTransactionalStore):
-    """One writer at a time: whoever enters a transaction waits for the writers before it, whatever their keys."""
+    """One writer at a time: whoever writes waits for the writers before it, whatever their keys."""
 
     def __init__(self, engine: Engine, *, is_apps_own: bool = False) -> None:
         super().__init__(engine, is_apps_own=is_apps_own)
+        self._claims = SqliteClaims(path_in(engine.url))
+        self._line = WritersLine()
         self._waiting: dict[ReferenceType[_Waiter], Asked] = {}  # the requests of this process that wait for the writer
         start_afresh_in_child(self)
 
@@ -53,41 +62,94 @@ class SqliteTransactions(SqlTransactionalStore):
         idle: timedelta,
         within: bool = False,
     ) -> Claim | Busy | Settled:
+        """Take the locks of the request and of its record, and then read the record.
+
+        In a transaction that is open already, the writer's lock is taken too. Whoever holds that does not wait for a
+        duplicate, which may be waiting for it.
+        """
+        _let_go(connection)
+        is_open = connection.in_transaction
+        locks = None if within else self._claims.take(asked, timedelta(0) if is_open else patience)
+        try:
+            if isinstance(locks, Busy):
+                found = self._look(connection, asked, is_open)  # a record decides, whoever has the locks
+                return locks if isinstance(found, Claim) else found
+            if locks is None or is_open:
+                return self._enter_as_writer(connection, asked, patience, locks, within=within)
+            return self._made_late(connection, self._look(connection, asked, has_past=False), locks)
+        except sqlite3.Error as error:
+            raise self._unavailable(error) from error
+        finally:
+            if isinstance(locks, FileLocks) and _HELD.get(id(connection)) is not locks:
+                locks.close()
+
+    def _made_late(
+        self, connection: sqlite3.Connection, found: Claim | Busy | Settled, locks: FileLocks
+    ) -> Claim | Busy | Settled:
+        """Hold a claim by its locks alone: the transaction begins with the first write."""
+        if not isinstance(found, Claim):
+            return found
+        assert isinstance(found.guard, Transaction), "this guard gives no other"
+        _HELD[id(connection)] = locks
+        return replace(found, guard=replace(found.guard, is_anew=True, is_late=True))
+
+    def _enter_as_writer(
+        self,
+        connection: sqlite3.Connection,
+        asked: Asked,
+        patience: timedelta,
+        locks: FileLocks | None,
+        *,
+        within: bool,
+    ) -> Claim | Busy | Settled:
         """Wait for the writer's lock, which all keys share, and then read the record.
 
         A replay does not wait. Without *patience*, neither does a duplicate of a request that already waits in this
         process: it would take a connection from other callers.
         """
         has_past = connection.in_transaction and not within
-        try:
-            if not isinstance(found := self._look(connection, asked, has_past), Claim):
-                return found
-            waiting = next((each for each in list(self._waiting.values()) if each.id == asked.id), None)
-            if not patience and waiting is not None:
-                is_same = same(waiting.fingerprint, asked.fingerprint)
-                return Busy(asked.fingerprint if is_same else None, timedelta(0))
-            with self._counted_as_waiting(asked):
-                is_anew = self._begin(connection, within)
-            found = self._look(connection, asked, has_past)
-            if isinstance(found, Claim):
-                assert isinstance(found.guard, Transaction), "this guard gives no other"
-                found = replace(found, guard=replace(found.guard, is_anew=is_anew, is_within=within))
-                if within:
-                    connection.execute(f"SAVEPOINT {ENTRY}")
-                connection.execute(f"SAVEPOINT {KEPT}")
-                _KEPT_CHANGES[id(connection)] = connection.total_changes
-            elif not has_past and not within:
-                connection.execute("ROLLBACK")  # there is nothing to do, and we hold the writer's lock
-        except sqlite3.Error as error:
-            raise self._unavailable(error) from error
+        if not isinstance(found := self._look(connection, asked, has_past), Claim):
+            return found
+        waiting = next((each for each in list(self._waiting.values()) if each.id == asked.id), None)
+        if not patience and waiting is not None:
+            is_same = same(waiting.fingerprint, asked.fingerprint)
+            return Busy(asked.fingerprint if is_same else None, timedelta(0))
+        with self._counted_as_waiting(asked):
+            is_anew = self._begin(connection, within=within)
+        found = self._look(connection, asked, has_past)
+        if isinstance(found, Claim):
+            assert isinstance(found.guard, Transaction), "this guard gives no other"
+            found = replace(found, guard=replace(found.guard, is_anew=is_anew, is_within=within))
+            if within:
+                connection.execute(f"SAVEPOINT {ENTRY}")
+            self._set_kept(connection)
+            if locks is not None:
+                _HELD[id(connection)] = locks
+        elif not has_past and not within:
+            connection.execute("ROLLBACK")  # there is nothing to do, and we hold the writer's lock
         return found
 
+    def begin(self, connection: sqlite3.Connection) -> None:
+        """Wait for the writer's lock, which all keys share."""
+        try:
+            if not connection.in_transaction:
+                self._line.begin(connection)
+            connection.execute(_TOUCH)
+            self._set_kept(connection)
+        except sqlite3.Error as error:
+            raise self._unavailable(error) from error
+
+    def _set_kept(self, connection: sqlite3.Connection) -> None:
+        connection.execute(f"SAVEPOINT {KEPT}")
+        _KEPT_CHANGES[id(connection)] = connection.total_changes
+
     def is_running(self, reference: Reference, scope: Scope) -> bool:
-        """Say no: there is one writer, and nobody can see what it writes."""
-        return False
+        """Look for the lock of the record."""
+        return self._claims.is_running(reference, scope)
 
     def leave(self, connection: sqlite3.Connection) -> None:
         """Undo what was done within another transaction. One that was open before is left open."""
+        _let_go(connection)
         with suppress(sqlite3.OperationalError):  # there is no such savepoint
             connection.execute(f"ROLLBACK TO {ENTRY}")
             connection.execute(f"RELEASE {ENTRY}")
@@ -134,16 +196,18 @@ class SqliteTransactions(SqlTransactionalStore):
             if claim.guard.replaces:
                 connection.execute(self._statement("forget"), values)
             connection.execute(_end(claim.guard.is_within))
+        self._line.go_on()
+        _let_go(connection)
 
     def commit(self, connection: sqlite3.Connection, *, undo: bool = False, within: bool = False) -> None:
         """Commit, if the transaction is still the one that was entered."""
-        if not connection.in_transaction:
-            return  # the view has already committed on the driver's connection
-        with self._committing(connection):
-            if undo:
-                self.undo(connection)
-            connection.execute(f"RELEASE {KEPT}")
-            connection.execute(_end(within))
+        if connection.in_transaction:  # else the view has already committed on the driver's connection
+            with self._committing(connection):
+                if undo:
+                    self.undo(connection)
+                connection.execute(f"RELEASE {KEPT}")
+                connection.execute(_end(within))
+        _let_go(connection)
 
     def has_begun(self, connection: sqlite3.Connection) -> bool:
         """Ask the driver."""
@@ -186,58 +250,12 @@ class SqliteTransactions(SqlTransactionalStore):
             log.error("outcome_unknown: %s at COMMIT", type(error).__name__)
             raise OutcomeUnknown(retry_after=1) from error
 
-    def may_fence_on(self, connection: sqlite3.Connection) -> bool:
-        """Say no: another connection costs no round trip here, and what has changed on one is noted at its checkout."""
-        return False
-
-    def fence(
-        self,
-        connection: sqlite3.Connection,
-        claim: Claim,
-        made: Checkpoint,
-        *,
-        idle: timedelta,
-        answered: Checkpoint | None = None,
-        ends_reading: bool = False,
-    ) -> None:
-        """Wait for the writer's lock, and then move the record on."""
-        if ends_reading and self.roll_back(connection):
-            raise WrittenBefore
-        try:
-            connection.execute("BEGIN IMMEDIATE")
-            if not connection.execute(self._statement("fence_step"), self._marked(claim, made)).fetchall():
-                raise ClaimLost
-            for statement, values in self._answered(claim, made, answered):
-                connection.execute(statement, values).fetchall()
-            connection.execute(f"SAVEPOINT {KEPT}")
-        except sqlite3.Error as error:
-            raise self._unavailable(error) from error
-
-    def _answered(self, claim: Claim, made: Checkpoint, answered: Checkpoint | None) -> list[Message]:
-        """Give the statement that writes an effect's answer behind the fence of the phase after it."""
-        return [] if answered is None else [(self._statement("mark"), self._marked(claim, made, answered))]
-
-    def commit_phase(
-        self, connection: sqlite3.Connection, claim: Claim, made: Checkpoint, *, undo: bool = False
-    ) -> None:
-        """Insert the checkpoint and commit, if the transaction is still the one that was fenced."""
-        with self._committing(connection):
-            try:
-                if undo:
-                    self.undo(connection)
-                connection.execute(f"RELEASE {KEPT}")
-            except sqlite3.OperationalError as error:
-                raise IdempotencyError(ENDED_BY_STEP) from error
-            for verb in ("commit_phase", "prolong"):
-                connection.execute(self._statement(verb), self._marked(claim, made)).fetchall()
-            connection.execute("COMMIT")
-
     def app_begins(self, engine: Engine) -> bool:
         """Look for a listener: Python's driver begins too late, so apps begin by hand as SQLAlchemy advises."""
         return bool(engine.dispatch.begin)
 
     def watch(self, engine: Engine) -> None:
-        """Note a connection's count of changed rows when it leaves its pool."""
+        """Note a connection's count of changed rows when it leaves its pool; when it comes back its claim has ended."""
         event.listen(engine, "checkout", _note_changes)
         for end in ("checkin", "close", "invalidate"):
             event.listen(engine, end, _forget_changes)
@@ -259,10 +277,6 @@ class SqliteTransactions(SqlTransactionalStore):
         connection.rollback()
         return has_written
 
-    def gives_way(self, error: BaseException) -> bool:
-        """Say no: there are no deadlocks, because one writer has the only lock."""
-        return False
-
     def look_again(self, asked: Asked) -> Record | None:
         """Read the record: a commit to the file is visible to every connection."""
         return self.find(asked.id)
@@ -281,7 +295,7 @@ class SqliteTransactions(SqlTransactionalStore):
         finally:
             waiting.pop(place, None)
 
-    def _begin(self, connection: sqlite3.Connection, within: bool) -> bool:
+    def _begin(self, connection: sqlite3.Connection, *, within: bool) -> bool:
         """Take the writer's lock, in the open transaction if that can still write; say whether a new one was begun."""
         if connection.in_transaction:
             try:
@@ -291,7 +305,7 @@ class SqliteTransactions(SqlTransactionalStore):
                 if within or not error.sqlite_errorname.startswith("SQLITE_BUSY"):
                     raise
             connection.execute("ROLLBACK")  # without the lock it has only read
-        connection.execute("BEGIN IMMEDIATE")
+        self._line.begin(connection)
         connection.execute(_TOUCH)  # the line above succeeds on a read-only file
         return not within
 
@@ -304,10 +318,18 @@ def _note_changes(connection: sqlite3.Connection, *_: object) -> None:
     _CHANGES[id(connection)] = connection.total_changes
 
 
+def _let_go(connection: sqlite3.Connection) -> None:
+    """Release the locks of the claim that was entered on a connection, if there is one."""
+    if (locks := _HELD.pop(id(connection), None)) is not None:
+        locks.close()
+
+
 def _forget_changes(connection: sqlite3.Connection, *_: object) -> None:
+    _let_go(connection)
     _CHANGES.pop(id(connection), None)
     _KEPT_CHANGES.pop(id(connection), None)
 
 
-_CHANGES: dict[int, int] = {}  # changed rows at checkout, by the id of an app's connection
+_HELD: dict[int, FileLocks] = {}  # of claims, by the id of the app's connection
+_CHANGES: dict[int, int] = {}  # changed rows at checkout, by the same
 _KEPT_CHANGES: dict[int, int] = {}  # the same, at the last keep or undo

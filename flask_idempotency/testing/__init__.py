@@ -6,7 +6,7 @@ This needs pytest, and nothing else in the package imports it.
 from flask_idempotency.testing.given import LEASE, MOMENT, RETENTION, LetPass, make_asked
 from flask_idempotency.testing.store import StoreContract
 from flask_idempotency.testing.transaction import TransactionContract
-from flask_idempotency.testing.transaction_waits import KeyedTransactionContract
+from flask_idempotency.testing.transaction_waits import KeyedTransactionContract, ToldApart
 
 __all__ = [
     "LEASE",
@@ -15,6 +15,7 @@ __all__ = [
     "KeyedTransactionContract",
     "LetPass",
     "StoreContract",
+    "ToldApart",
     "TransactionContract",
     "make_asked",
 ]

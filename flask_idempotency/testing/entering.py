@@ -4,7 +4,7 @@ from flask_idempotency.core.record import Claim, Settled
 from flask_idempotency.stores import TransactionalStore
 from flask_idempotency.testing.acting import claimed
 from flask_idempotency.testing.given import CREATED, RETENTION, make_asked
-from flask_idempotency.testing.work import Connect, done, enter, work, work_and_finish
+from flask_idempotency.testing.work import Connect, done, enter, give_up, work, work_and_finish
 
 
 class Entering:
@@ -25,7 +25,7 @@ class Entering:
         first, second = connect(), connect()
         given_up = claimed(enter(store, first))
         work(first, "in vain")
-        first.rollback()
+        give_up(store, first)
 
         claim = claimed(enter(store, second))
 

@@ -15,7 +15,7 @@ from flask_idempotency.testing.phase import Phases
 from flask_idempotency.testing.phase_fence import PhaseFence
 from flask_idempotency.testing.savepoints import Savepoints
 from flask_idempotency.testing.within import Within
-from flask_idempotency.testing.work import Connect, done, enter, work, work_and_finish
+from flask_idempotency.testing.work import Connect, done, enter, give_up, work, work_and_finish
 
 
 class TransactionContract(Entering, Savepoints, Phases, PhaseFence, Within):
@@ -84,7 +84,7 @@ class TransactionContract(Entering, Savepoints, Phases, PhaseFence, Within):
         found = store.enter(connection, make_asked(scope="bob"), patience=timedelta(0), idle=LEASE)
 
         assert isinstance(found, Claim)
-        connection.rollback()
+        give_up(store, connection)
 
     # -- records that no longer count --------------------------------------------------------------------------------
 

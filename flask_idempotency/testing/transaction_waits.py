@@ -14,11 +14,11 @@ from flask_idempotency.testing.acting import claimed, record_of
 from flask_idempotency.testing.given import CREATED, LEASE, MOMENT, RETENTION, LetPass, make_asked
 from flask_idempotency.testing.phase_waits import KeyedPhases
 from flask_idempotency.testing.transaction import TransactionContract
-from flask_idempotency.testing.work import PATIENCE, Connect, done, enter, work
+from flask_idempotency.testing.work import PATIENCE, Connect, done, enter, give_up, work
 
 
-class KeyedTransactionContract(KeyedPhases, TransactionContract):
-    """Further promises, for a database that runs transactions of different keys side by side."""
+class ToldApart:
+    """Further promises, for a store that knows which requests are running: it has a lock for each."""
 
     def test_the_same_request_is_busy_while_a_transaction_is_open(
         self, store: TransactionalStore, connect: Connect
@@ -49,8 +49,8 @@ class KeyedTransactionContract(KeyedPhases, TransactionContract):
         enter(store, first)
         enter(store, refused)
         enter(store, refused_too := connect(), body="two books")
-        first.rollback()
-        refused_too.rollback()
+        give_up(store, first)
+        give_up(store, refused_too)
 
         found = enter(store, connect())
 
@@ -65,7 +65,7 @@ class KeyedTransactionContract(KeyedPhases, TransactionContract):
         enter(store, connection)
 
         seen = [store.is_running(known, asked.scope), store.is_running(known, stranger)]
-        connection.rollback()
+        give_up(store, connection)
 
         assert [*seen, store.is_running(known, asked.scope)] == [True, False, False]
 
@@ -75,7 +75,7 @@ class KeyedTransactionContract(KeyedPhases, TransactionContract):
         claim = claimed(enter(store, first))
         with ThreadPoolExecutor(2) as threads:
             waiting = threads.submit(enter, store, second, patience=PATIENCE)
-            first.rollback()
+            give_up(store, first)
             woken = waiting.result()
             waiting = threads.submit(enter, store, third, patience=PATIENCE)
             work(second, "finished")
@@ -85,6 +85,19 @@ class KeyedTransactionContract(KeyedPhases, TransactionContract):
 
         assert isinstance(found, Settled)
         assert claimed(woken).guard.token != claim.guard.token
+
+    def test_waiting_ends(self, store: TransactionalStore, connect: Connect) -> None:
+        """When its time is over, a caller is told the same as one that did not wait."""
+        enter(store, connect())
+
+        found = enter(store, connect(), patience=timedelta(milliseconds=50))
+
+        assert isinstance(found, Busy)
+        assert found.fingerprint == make_asked().fingerprint
+
+
+class KeyedTransactionContract(KeyedPhases, ToldApart, TransactionContract):
+    """Further promises, for a database that runs transactions of different keys side by side."""
 
     def test_of_both_guards_one_runs_a_request(self, store: TransactionalStore, connect: Connect) -> None:
         """A claim finds an open transaction busy, or else the primary key decides between them at the end."""
@@ -103,15 +116,6 @@ class KeyedTransactionContract(KeyedPhases, TransactionContract):
         ours = claimed(enter(store, connection))
 
         _is_run_once_beside_a_lease(store, connect, connection, ours)
-
-    def test_waiting_ends(self, store: TransactionalStore, connect: Connect) -> None:
-        """When its time is over, a caller is told the same as one that did not wait."""
-        enter(store, connect())
-
-        found = enter(store, connect(), patience=timedelta(milliseconds=50))
-
-        assert isinstance(found, Busy)
-        assert found.fingerprint == make_asked().fingerprint
 
 
 def _is_run_once_beside_a_lease(store: TransactionalStore, connect: Connect, connection: Any, ours: Claim) -> None:

@@ -8,7 +8,7 @@ from time import monotonic
 from typing import Any
 
 from flask_idempotency.core.checkpoint import Checkpoint
-from flask_idempotency.core.record import Busy, Claim, Settled
+from flask_idempotency.core.record import Busy, Claim, Settled, Transaction
 from flask_idempotency.core.snapshot import Answer
 from flask_idempotency.stores import TransactionalStore
 from flask_idempotency.testing.acting import claimed
@@ -31,8 +31,22 @@ _WORK = {  # as literals, for drivers write parameters in different ways
 def enter(
     store: TransactionalStore, connection: Any, *, body: str = "one book", patience: timedelta = timedelta(0)
 ) -> Claim | Busy | Settled:
-    """Enter a transaction; do not wait unless told to."""
-    return store.enter(connection, make_asked(body=body), patience=patience, idle=LEASE)
+    """Enter a transaction, and begin it if that is still to be done; do not wait unless told to."""
+    return begun(store, connection, store.enter(connection, make_asked(body=body), patience=patience, idle=LEASE))
+
+
+def begun(store: TransactionalStore, connection: Any, found: Claim | Busy | Settled) -> Claim | Busy | Settled:
+    """Begin the transaction of a claim, as before its first write."""
+    match found:
+        case Claim(guard=Transaction(is_late=True)):
+            store.begin(connection)
+    return found
+
+
+def give_up(store: TransactionalStore, connection: Any) -> None:
+    """End a claim with nothing done."""
+    store.leave(connection)
+    connection.rollback()
 
 
 def work_and_finish(store: TransactionalStore, connection: Any, answer: Answer = CREATED) -> Claim:

@@ -11,6 +11,7 @@ from sqlalchemy import create_engine
 from flask_idempotency import idempotent
 from flask_idempotency.guards.sightings import Sightings
 from flask_idempotency.guards.waiting import Waiters, WaitLimit
+from flask_idempotency.stores import file_locks
 from flask_idempotency.stores.forks import notice_fork
 from tests.fixtures.processes import eventually
 from tests.stores.others import Child, fork_in_c, meanwhile
@@ -136,16 +137,18 @@ def test_sightings_that_were_being_written_at_a_fork_can_be_written_in_the_child
 
 
 def test_a_child_takes_nobody_of_its_parent_for_a_duplicate_that_waits(make_sqlite_shop, fork, monkeypatch):
+    monkeypatch.setattr(file_locks, "IS_AVAILABLE", False)  # else the parent has the lock of its request
     shop, parent, may_go_on = make_sqlite_shop(), os.getpid(), threading.Event()
     shop.begin()
     shop.serve(idempotent(lambda: ("made", 201)))
     store = shop.app.extensions["idempotency"].store.inner
     begin = store._begin
 
-    def wait_and_begin(*args):  # not in SQLite: what it holds in another thread at a fork, nobody releases in the child
+    # Not in SQLite: what it holds in another thread at a fork, nobody releases in the child.
+    def wait_and_begin(*args, **within):
         if os.getpid() == parent:
             may_go_on.wait(30)
-        return begin(*args)
+        return begin(*args, **within)
 
     monkeypatch.setattr(store, "_begin", wait_and_begin)
     with meanwhile(lambda: shop.send().headers["Idempotent-Replayed"]) as answers:

@@ -19,7 +19,7 @@ from sqlalchemy import event
 from flask_idempotency.core.record import Busy, Claim, Running, Settled
 from flask_idempotency.core.snapshot import Snapshot
 from flask_idempotency.errors import ConfigError, OutcomeUnknown, StoreUnavailable
-from flask_idempotency.stores import forks, open_store
+from flask_idempotency.stores import file_locks, forks, open_store
 from flask_idempotency.stores import sqlite as module
 from flask_idempotency.stores.memory import MemoryStore
 from flask_idempotency.stores.sqlite import BUSY_TIMEOUT, SqliteStore
@@ -364,11 +364,12 @@ def test_a_record_finished_between_look_and_claim_is_replayed(store: SqliteStore
 def test_a_replay_that_had_to_wait_for_the_writer_keeps_nobody_else_waiting(
     store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ):
+    monkeypatch.setattr(file_locks, "IS_AVAILABLE", False)
     begin = store._begin
 
-    def begin_behind_a_rival(connection, *within):
+    def begin_behind_a_rival(connection, *, within):
         finish_as_rival(store)
-        return begin(connection, *within)
+        return begin(connection, within=within)
 
     monkeypatch.setattr(store, "_begin", begin_behind_a_rival)
 

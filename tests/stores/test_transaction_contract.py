@@ -10,11 +10,11 @@ import psycopg
 import pymysql
 import pytest
 
-from flask_idempotency.stores import open_store
+from flask_idempotency.stores import file_locks, open_store
 from flask_idempotency.stores.mariadb import MariaStore
 from flask_idempotency.stores.postgres import PostgresStore
 from flask_idempotency.stores.sqlite import SqliteStore
-from flask_idempotency.testing import KeyedTransactionContract, TransactionContract
+from flask_idempotency.testing import KeyedTransactionContract, ToldApart, TransactionContract
 from tests.fixtures.processes import needs
 from tests.stores.test_contract_elsewhere import PGBOUNCER, odd_store, pooled_store
 from tests.stores.worlds import MariaWorld, SqlWorld, plain
@@ -80,7 +80,7 @@ class TestPostgresBehindPgbouncerOfWhichTheAppDoesNotKnow(TestPostgresBehindPgbo
     prepare_threshold = 5
 
 
-class TestSqlite(TransactionContract):
+class TestSqlite(ToldApart, TransactionContract):
     @pytest.fixture
     def store(self, tmp_path: Path) -> Iterator[SqliteStore]:
         store = open_store(f"sqlite:///{tmp_path / 'app.db'}")
@@ -98,10 +98,25 @@ class TestSqlite(TransactionContract):
         with ExitStack() as connections:
 
             def connect() -> sqlite3.Connection:
-                return connections.enter_context(closing(sqlite3.connect(store._path)))
+                return connections.enter_context(closing(sqlite3.connect(store._path, check_same_thread=False)))
 
             connect().execute("CREATE TABLE work (name text)")
             yield connect
+
+
+class TestSqliteWithoutLocks(TransactionContract):
+    """On a system that has none, the writer's lock holds the claim."""
+
+    let_pass, connect = TestSqlite.let_pass, TestSqlite.connect
+
+    @pytest.fixture
+    def store(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SqliteStore]:
+        monkeypatch.setattr(file_locks, "IS_AVAILABLE", False)
+        store = open_store(f"sqlite:///{tmp_path / 'app.db'}")
+        assert isinstance(store, SqliteStore)
+        store.create()
+        yield store
+        store.close()
 
 
 class TestMariaDB(KeyedTransactionContract):
