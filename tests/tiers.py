@@ -58,6 +58,7 @@ SOAK: Final = {
     "tests/stores/test_partitions_under_load.py": "the same while others work",
     "tests/stores/test_sealed_contract.py": "the contract once more; test_sealed.py reads back what was encrypted",
     "tests/transaction/test_database_killed.py": "a killed database under load; test_kills.py kills workers",
+    "tests/transaction/test_writers_under_gevent.py": "a process of its own; test_claims_on_sqlite.py has the line",
     "tests/workshop": "the test tools themselves",
 }
 

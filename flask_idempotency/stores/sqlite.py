@@ -28,6 +28,9 @@ from flask_idempotency.stores.tables import MAKE_TABLES, check_columns
 
 BUSY_TIMEOUT = timedelta(seconds=5)  # one writer at a time: so long for the writers before us, then 503
 OLDEST = (3, 35)  # the first with RETURNING
+# What a power cut may take back: whoever comes later then finds a lease that has ended, or none, and runs as it would
+# have after the lease. The next flush, of a checkpoint or an answer, writes these too.
+MAY_BE_LOST = ("claim", "renew", "release")
 _MISSING = ("no such table", "no such column", "has no column named")
 _ADVICE = "name a file that the app may write in IDEMPOTENCY_STORE."
 
@@ -99,14 +102,19 @@ class SqliteStore(SqlitePhases):
 
     def _execute(self, connection: PoolProxiedConnection, messages: Sequence[Message]) -> list[Rows]:
         driver: Any = connection.driver_connection
-        cursor = driver.cursor()
-        is_read = all(statement.lstrip().startswith("SELECT") for statement, _ in messages)
-        if not is_read:
-            # A transaction that reads first and writes later fails at once if another wrote between: take the lock now.
-            self._line.begin(driver)
-        found = [list(cursor.execute(*message).fetchall()) for message in messages]
-        if not is_read:
-            cursor.execute("COMMIT")
+        if all(statement.lstrip().startswith("SELECT") for statement, _ in messages):
+            return [list(driver.execute(*message).fetchall()) for message in messages]
+        (durable,) = driver.execute("PRAGMA synchronous").fetchone()
+        may_be_lost = len(messages) == 1 and messages[0][0] in map(self._statement, MAY_BE_LOST)
+        if may_be_lost:
+            driver.execute("PRAGMA synchronous = NORMAL")
+        # A transaction that reads first and writes later fails at once if another wrote between: take the lock now.
+        self._line.begin(driver)
+        found = [list(driver.execute(*message).fetchall()) for message in messages]
+        driver.execute("COMMIT")
+        if may_be_lost:
+            driver.execute(f"PRAGMA synchronous = {durable:d}")
+        self._line.go_on()
         return found  # if this is not reached, the connection is closed, which ends the transaction
 
     def _say(self, connection: PoolProxiedConnection, message: Message) -> Rows:

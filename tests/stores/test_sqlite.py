@@ -387,6 +387,37 @@ def finish_as_rival(store: SqliteStore) -> None:
     store.complete(claim, DONE, RETENTION)
 
 
+# -- what is flushed to the disk -------------------------------------------------------------------------------------
+
+
+def test_claims_and_leases_are_not_flushed_and_all_else_is(store: SqliteStore):
+    levels: dict[str, int] = {}
+
+    def level_at_commit(connection: sqlite3.Connection, verb: str) -> None:
+        def note(statement: str) -> None:
+            if statement.startswith("PRAGMA synchronous ="):
+                levels[verb] = 1 if statement.endswith("NORMAL") else levels.get(verb, 2)
+
+        connection.set_trace_callback(note)
+
+    with closing(store._engine.raw_connection()) as pooled:
+        driver = pooled.driver_connection
+    assert isinstance(driver, sqlite3.Connection)
+    claim = None
+    for verb in ("claim", "renew", "release", "claim again", "complete"):
+        level_at_commit(driver, verb)
+        match verb:
+            case "claim" | "claim again":
+                claim = store.claim(make_asked(), LEASE)
+            case "complete":
+                store.complete(claim, DONE, RETENTION)
+            case _:
+                store.renew(claim, LEASE) if verb == "renew" else store.release(claim)
+        assert driver.execute("PRAGMA synchronous").fetchone() == (2,)
+
+    assert levels == {"claim": 1, "renew": 1, "release": 1}
+
+
 # -- the file --------------------------------------------------------------------------------------------------------
 
 
