@@ -23,7 +23,7 @@ CLIENTS = 16
 WORKERS, THREADS = 2, 8
 REQUESTS = 1000  # in a round, of all clients together: enough that its first request, whose copies are refused, is few
 ROUNDS = 10  # the servers are compared within each, for the machine changes its pace
-TARGET = 3.0
+TARGET = 6.0
 SERVED = {"unprotected": "", "transaction guard": "transaction", "lease guard": "lease"}
 
 
