@@ -12,6 +12,7 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from hashlib import sha256
 from typing import Any, cast
 
@@ -80,6 +81,12 @@ class SealedStore:
         """Without a *cipher*, nothing is encrypted, and what is cannot be read."""
         self.inner, self._cipher = store, cipher
         self._joined = cast(TransactionalStore, store)  # only asked for what the transaction guard needs
+        # Since Python 3.12, isinstance() does not ask __getattr__ whether this is a TransactionalStore.
+        for name in dir(TransactionalStore):
+            if not (name.startswith("_") or hasattr(type(self), name)) and hasattr(store, name):
+                setattr(self, name, partial(_pass_on, store, name))
+        if isinstance(store, TransactionalStore):
+            self.drivers = store.drivers
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
@@ -241,6 +248,10 @@ class SealedStore:
         if self._cipher is None:
             raise KeyMissing
         return self._cipher.decrypt(sealed, about)
+
+
+def _pass_on(store: Store, name: str, /, *args: Any, **options: Any) -> Any:
+    return getattr(store, name)(*args, **options)
 
 
 def _about(record: RecordId, what: str) -> bytes:
