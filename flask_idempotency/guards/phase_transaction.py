@@ -150,7 +150,7 @@ class PhaseTransaction:
             else:
                 self.joined.forget()
         except Exception as error:  # noqa: BLE001  # whatever a session raises, the transaction ends here
-            log.warning("a session could not be let go: %s", type(error).__name__)
+            log.warning("a session could not be released from the transaction: %s", type(error).__name__)
         give_back(self._pooled)
 
     def _settle_doubt(self) -> None:

@@ -151,7 +151,7 @@ class TransactionAttempt:
         try:
             self.joined.part()
         except Exception as error:  # noqa: BLE001  # whatever a session raises, the transaction ends here
-            log.warning("a session could not be let go: %s", type(error).__name__)
+            log.warning("a session could not be released from the transaction: %s", type(error).__name__)
         with self._telling_of_quarantine():
             was_there = self._roll_back()
         self.joined.forget()
