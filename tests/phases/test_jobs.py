@@ -12,7 +12,7 @@ from werkzeug.test import TestResponse
 
 from flask_idempotency import Idempotency, after_commit, effect, idempotent, jobs, phase, receipts, reference, signals
 from flask_idempotency.core.ticket import read_ticket
-from flask_idempotency.errors import IdempotencyError, OutcomeUnknown, StoreUnavailable
+from flask_idempotency.errors import ConfigError, IdempotencyError, OutcomeUnknown, StoreUnavailable
 from flask_idempotency.http.dialects import REFERENCE, REPLAYED
 from flask_idempotency.stores import open_store
 from tests.apps.shop import Gate, Spy
@@ -398,6 +398,20 @@ def test_a_request_whose_workers_die_again_and_again_is_given_to_a_person(export
     assert exports.worked == []
 
 
+def test_so_is_one_whose_ticket_kills_every_worker(exports, records, caplog):
+    exports.post()
+    state, ticket = exports.app.extensions["idempotency"], read_ticket(exports.queue[0])
+    with exports.app.app_context():
+        for _ in range(6):
+            jobs._claim(state, ticket)  # and the worker dies
+            records.let_pass(LEASE * 2)
+
+    assert exports.work() is True
+
+    assert (exports.worked, exports.state()) == ([], "quarantined")
+    assert "quarantined" in caplog.text
+
+
 def test_a_ticket_of_a_request_that_has_expired_is_not_worked_on_under_a_later_one(exports, records):
     exports.post()
     exports.work()
@@ -528,6 +542,12 @@ def test_without_receipts_nothing_is_handed_over():
 
     with pytest.raises(IdempotencyError, match=r"register flask_idempotency\.receipts\.blueprint\(\)"):
         app.test_client().post("/", headers={"Idempotency-Key": "1"})
+
+
+@pytest.mark.parametrize("within", [0, -1, timedelta(0)])
+def test_a_queue_must_be_given_some_time(within):
+    with pytest.raises(ConfigError, match="within= must be longer than nothing"):
+        jobs.hand_over(print, within=within)
 
 
 @pytest.mark.parametrize("ticket", ["", "nonsense", "e30=", "bnVsbA==", "é", "W10="])
