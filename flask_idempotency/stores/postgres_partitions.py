@@ -203,7 +203,7 @@ class PostgresPartitions(PostgresServer):
         if found.days and (last := found.last_day(retention)) in missing:
             self._tell_once(f"there was none for records that expire on {last}; they are in the open one")
         if found.are_ours:
-            made = (partial(self._at_once, "briefly", partial(self._make, day)) for day in missing)
+            made = (partial(self._add_day, day) for day in missing)
             dropped = (partial(self._drop, each) for each in dead)
             # The first one that is not possible ends this round: the caller has leases to renew.
             _ = all(self._if_possible(act) for act in chain(made, dropped))
@@ -228,6 +228,10 @@ class PostgresPartitions(PostgresServer):
             say(made)
             self._define("attach_open", say, table=table)
             self._follow("owner_and_grants", say, source=table + OPEN, target=table)
+
+    def _add_day(self, day: date, connection: PoolProxiedConnection) -> None:
+        self._at_once("briefly", partial(self._make, day), connection)
+        log.info("partition_made: for records that expire on %s", day)
 
     def _make(self, day: date, say: Say) -> None:
         """Make the partitions of a day, in both tables."""

@@ -15,7 +15,8 @@ from flask_idempotency.core.record import Busy, Claim
 from flask_idempotency.core.reference import reference_of
 from flask_idempotency.core.scope import record_id, scope_of
 from flask_idempotency.errors import StoreUnavailable
-from flask_idempotency.stores import pipeline, postgres, postgres_locks, postgres_server, postgres_transaction
+from flask_idempotency.stores import pipeline, postgres, postgres_server, postgres_transaction
+from flask_idempotency.stores.postgres_locks import record_lock
 from flask_idempotency.testing import make_asked
 from tests.fixtures.postgres import PostgresServer
 from tests.fixtures.processes import eventually
@@ -62,7 +63,7 @@ def before_looking(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> Callable[[Cal
 
 def do_before_looking(shop: Shop, act: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Returns what the looks brought: a list that grows."""
-    store = shop.app.extensions["idempotency"].store.inner
+    store = shop.app.extensions["idempotency"].store
     look_again, looks = store.look_again, []
 
     def look(asked: Any) -> Any:
@@ -156,7 +157,7 @@ def in_time(shop: Shop, **options: Any) -> Any:
 def holding_the_lock(url: str) -> Iterator[Callable[[], None]]:
     """`hold()`: be a transaction that has the record's lock, as the one in doubt may still have it."""
     scope = scope_of("everyone")
-    number = postgres_locks.record_lock(reference_of(record_id(scope, Key(KEY))), scope)
+    number = record_lock(reference_of(record_id(scope, Key(KEY))), scope)
     with psycopg.connect(url.replace("+psycopg", "")) as connection:
 
         def hold() -> None:
@@ -434,7 +435,7 @@ def test_no_time_limit_of_ours_shows_a_commit_that_waits_for_its_standby(mortal,
     monkeypatch.setattr(postgres_server, "STATEMENT_TIMEOUT", timedelta(seconds=0.3))
     monkeypatch.setattr(pipeline, "ANSWER_TIMEOUT", 1)
     with opened(mortal_books.url) as shop:
-        store = shop.app.extensions["idempotency"].store.inner
+        store = shop.app.extensions["idempotency"].store
         store.find(make_asked().id)
         ghost(True)
 
@@ -451,7 +452,7 @@ def test_the_reaper_does_not_wait_for_a_standby(mortal, mortal_books, ghost):
         mortal_books.ask("UPDATE idempotency_record SET expires_at = expires_at - interval '1 year'")
         ghost(True)
 
-        reaped = shop.app.extensions["idempotency"].store.inner.reap(timedelta(0))
+        reaped = shop.app.extensions["idempotency"].store.reap(timedelta(0))
 
         assert reaped == 1
         assert waiting_for_ghost(mortal) == []
@@ -480,7 +481,7 @@ MANY_LOCKS = "SELECT count(pg_advisory_xact_lock(n)) FROM generate_series(1, 500
 
 
 def test_the_same_request_is_never_taken_for_another_while_a_failed_one_lets_go_of_its_locks(near, books):
-    store, url = near.app.extensions["idempotency"].store.inner, books.url.replace("+psycopg", "")
+    store, url = near.app.extensions["idempotency"].store, books.url.replace("+psycopg", "")
     times = {"patience": timedelta(0), "idle": timedelta(seconds=30)}
     refusals: list[Busy] = []
 
