@@ -80,7 +80,7 @@ pictures: $(READY) ## take the pictures of the README and the demo page from the
 demo: $(DEMO_READY) ## run the demo shop and print its address; accepts PORT=8080 and DATABASE_URL=postgresql://...
 	@$(BIN)/python -m demo_shop $(ARGS)
 
-proof: $(READY) ## load the demo shop with retries, then audit it; accepts SECONDS, USERS, SEED and STORE=sqlite
+proof: $(READY) ## load the demo shop with retries, then audit it; accepts SECONDS, USERS, SEED and STORE=sqlite or mariadb
 	@$(BIN)/python -m loadtests proof $(RUN) $(ARGS)
 
 chaos: $(READY) ## like proof, while workers are killed and paused, connections cut and the database crashes; accepts the same

@@ -245,6 +245,8 @@ def check_database(name: str, url: str | None) -> None:
     from sqlalchemy.engine import make_url
     from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
+    from demo_shop.settings import DRIVERS
+
     like = "write it like postgresql://user:password@host/database"
     try:
         wanted = make_url(url)
@@ -256,16 +258,17 @@ def check_database(name: str, url: str | None) -> None:
         if not os.access(folder, os.W_OK | os.X_OK):
             raise Trouble(f"The folder {folder} of {name} does not exist or cannot be written.")
         return
-    if backend not in ("postgresql", "postgres"):
-        raise Trouble(f"{name} names {backend}, but the demo runs on PostgreSQL or SQLite: {like}.")
+    if backend not in DRIVERS:
+        raise Trouble(f"{name} names {backend}, but the demo runs on PostgreSQL, MariaDB or SQLite: {like}.")
     try:
-        engine = create_engine(wanted.set(drivername="postgresql+psycopg"), connect_args={"connect_timeout": 5})
+        engine = create_engine(wanted.set(drivername=DRIVERS[backend]), connect_args={"connect_timeout": 5})
         with engine.connect():
             pass
         engine.dispose()
     except ImportError:
+        package = "PyMySQL" if "pymysql" in DRIVERS[backend] else "psycopg[binary]"
         raise Trouble(
-            f'{name} names PostgreSQL, and its driver is not installed: `python -m pip install "psycopg[binary]"`.'
+            f'{name} names {backend}, and its driver is not installed: `python -m pip install "{package}"`.'
         ) from None
     except SQLAlchemyError as error:
         reason = next(iter(str(getattr(error, "orig", None) or error).strip().splitlines()), type(error).__name__)

@@ -30,7 +30,8 @@ LAST_WORDS = 3.0  # seconds at the end of the process: gunicorn kills a worker a
 
 def bind(url: str) -> dict[str, Any]:
     """Set how notes are committed. PostgreSQL need not wait for its disk: only charges must never be lost."""
-    does_not_wait = {} if url.startswith("sqlite") else {"connect_args": {"options": "-c synchronous_commit=off"}}
+    is_postgres = url.startswith("postgresql")
+    does_not_wait = {"connect_args": {"options": "-c synchronous_commit=off"}} if is_postgres else {}
     return {"url": url, "isolation_level": "AUTOCOMMIT", **does_not_wait}
 
 

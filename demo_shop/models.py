@@ -5,12 +5,23 @@ from datetime import UTC, datetime
 from typing import Any
 
 from flask_sqlalchemy import SQLAlchemy
-from sqlalchemy import JSON, ForeignKey, UniqueConstraint
-from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
+from sqlalchemy import JSON, DateTime, ForeignKey, String, UniqueConstraint
+from sqlalchemy.dialects import mysql
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, registry, relationship
+
+# MariaDB, by either of SQLAlchemy's names for it, wants lengths, and drops fractions of seconds unless told not to.
+_MARIADB = ("mysql", "mariadb")
 
 
 class Base(DeclarativeBase):
     """The base class of all tables."""
+
+    registry = registry(
+        type_annotation_map={
+            str: String().with_variant(String(255), *_MARIADB),
+            datetime: DateTime().with_variant(mysql.DATETIME(fsp=6), *_MARIADB),
+        }
+    )
 
 
 db = SQLAlchemy(model_class=Base)

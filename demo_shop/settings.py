@@ -9,6 +9,12 @@ from typing import Any
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
+DRIVERS = {
+    "postgresql": "postgresql+psycopg",
+    "postgres": "postgresql+psycopg",
+    "mariadb": "mariadb+pymysql",
+    "mysql": "mariadb+pymysql",
+}
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -54,7 +60,7 @@ def seconds(environ: Mapping[str, str], name: str, default: float) -> float:
 
 
 def database_url(given: str | None, file: Path) -> str:
-    """Give a URL for SQLAlchemy; PostgreSQL always by way of psycopg."""
+    """Give a URL for SQLAlchemy; PostgreSQL always by way of psycopg, and MariaDB by way of PyMySQL."""
     if not given:
         file.parent.mkdir(parents=True, exist_ok=True)
         return f"sqlite:///{file}"
@@ -64,6 +70,9 @@ def database_url(given: str | None, file: Path) -> str:
         raise BadSetting("DATABASE_URL is not a URL; write it like postgresql://user:password@host/database.") from None
     if url.get_backend_name() == "sqlite":
         return given
-    if url.get_backend_name() not in ("postgresql", "postgres"):
-        raise BadSetting(f"DATABASE_URL names {url.get_backend_name()}; the shop runs on PostgreSQL or SQLite.")
-    return url.set(drivername="postgresql+psycopg").render_as_string(hide_password=False)
+    driver = DRIVERS.get(url.get_backend_name())
+    if driver is None:
+        raise BadSetting(
+            f"DATABASE_URL names {url.get_backend_name()}; the shop runs on PostgreSQL, MariaDB or SQLite."
+        )
+    return url.set(drivername=driver).render_as_string(hide_password=False)

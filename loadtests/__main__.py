@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from loadtests.staging.proof import Run
 
 ROOT = Path(__file__).resolve().parent.parent
+NAMES = {"postgres": "PostgreSQL", "sqlite": "SQLite", "mariadb": "MariaDB"}
 LEASE = 2.0  # seconds: short, so that in chaos many run out
 SLOW = 3.0  # seconds that a slow card takes in a proof: longer than a lease, which has to be renewed
 RETENTION = 14.0  # seconds that ratings are remembered in a proof, if it is long enough for a key to come back
@@ -100,7 +101,7 @@ def plan(options: argparse.Namespace) -> "Run":
     # Without protection, a gateway that fails each new key once would fail for ever.
     patience = options.settle or (5.0 if options.unprotected else SETTLED_WITHIN)
     return Run(
-        f"{'Chaos' if is_chaos else 'Proof'} on {'PostgreSQL' if options.store == 'postgres' else 'SQLite'}",
+        f"{'Chaos' if is_chaos else 'Proof'} on {NAMES[options.store]}",
         Plan(folder, options.store, options.app, is_chaos, options.unprotected, lease, retention=retention, **times),
         Wave(options.seconds, options.users, seed, options.shape, retention, options.customers),
         acts,
@@ -125,7 +126,9 @@ def read_options(argv: Sequence[str]) -> argparse.Namespace:
         room.add_argument(
             "--seed", type=int, default=secrets.randbelow(10**6), help="of all choices; printed if random"
         )
-        room.add_argument("--store", choices=["postgres", "sqlite"], default="postgres", help="the shop's database")
+        room.add_argument(
+            "--store", choices=["postgres", "sqlite", "mariadb"], default="postgres", help="the shop's database"
+        )
         room.add_argument("--app", default="demo_shop.app:create_app()", help="what gunicorn serves as the shop")
         room.add_argument("--shape", default="steady", help="steady, ramp, spike or black-friday")
         room.add_argument("--customers", type=_names, default=(), help="only these kinds, such as Stumbler,Reviewer")

@@ -6,7 +6,7 @@ DDL statement does, it is left to a person from that moment on, even if the work
 
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -327,4 +327,5 @@ def _watch(connection: Connection, *_: object) -> None:
 def _free_idle(connection: Connection | None, *_: object) -> None:
     if isinstance(connection, Watched) and connection.is_limited:
         connection.is_limited = False
-        say(connection, _IDLE, {"seconds": 0})
+        with suppress(Error):  # a dead one has no limits, and whoever takes it next finds out
+            say(connection, _IDLE, {"seconds": 0})

@@ -15,6 +15,12 @@ from loadtests.auditing.books import Books, Charge, Order, Payment, Record, Revi
 
 STILL = 1.5  # seconds without a new note; a shop that could not write one has tried again by then
 NOTED_WITHIN = 20.0  # seconds; the auditor reports what is missing then
+ANSI = "SET sql_mode = CONCAT(@@sql_mode, ',ANSI_QUOTES')"
+BEGINS = {
+    "postgresql": "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY",
+    "mariadb": "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY",
+    "sqlite": "BEGIN",
+}
 T = TypeVar("T")
 _DIGITS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # Crockford's base32, in which references are written
 
@@ -46,11 +52,12 @@ def reference_of(id: bytes) -> str:
 def _read(url: str, read: Callable[[Connection], T]) -> T:
     """Read within one transaction, so that the rows of different tables fit together."""
     known = make_url(url)
-    is_postgres = known.get_backend_name() in ("postgres", "postgresql")
-    engine = create_engine(known.set(drivername="postgresql+psycopg") if is_postgres else known, poolclass=NullPool)
-    with engine.connect() as connection:
-        begin = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY" if is_postgres else "BEGIN"
-        connection.exec_driver_sql(begin)
+    kind = known.get_backend_name()
+    if kind in ("postgres", "postgresql"):
+        known = known.set(drivername="postgresql+psycopg")
+    own = {"init_command": ANSI} if kind == "mariadb" else {}  # it would take "order" for a text
+    with create_engine(known, poolclass=NullPool, connect_args=own).connect() as connection:
+        connection.exec_driver_sql(BEGINS.get(kind, BEGINS["postgresql"]))
         return read(connection)
 
 

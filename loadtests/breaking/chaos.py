@@ -14,6 +14,7 @@ from threading import Event
 
 import psutil
 import psycopg
+import pymysql
 
 from loadtests.breaking.nemesis import Act
 from loadtests.diary import Diary, Fault
@@ -150,29 +151,29 @@ class Nemesis:
             self._note(*known)
 
     def _kill_backend(self, act: Act) -> None:
-        postgres = self._stage.postgres
-        if postgres is None or self._is_down:
+        server = self._stage.server
+        if server is None or self._is_down:
             return
-        if backends := postgres.backends(self._stage.database):
+        if backends := server.backends(self._stage.database):
             at, pid = time.time(), backends[act.target % len(backends)]
-            os.kill(pid, signal.SIGKILL)
+            server.kill_backend(pid)
             self._watched.append((self._takes_connections, at, act.kind, f"process {pid}"))
 
     def _kill_postmaster(self, act: Act) -> None:
-        postgres = self._stage.postgres
-        if postgres is None or self._is_down:
+        server = self._stage.server
+        if server is None or self._is_down:
             return
         at = time.time()
-        postgres.kill()
+        server.kill()
         self._is_down = True
         self._at(self._elapsed + act.length, lambda: self._bring_up(at, act.kind))
 
     def _bring_up(self, at: float, kind: str) -> None:
-        assert self._stage.postgres is not None, "what was killed is there"
+        assert self._stage.server is not None, "what was killed is there"
         if self._is_down:
-            self._stage.postgres.start()
+            self._stage.server.start()
             self._is_down = False
-            self._note(at, kind or "kill_postmaster", "all of PostgreSQL")
+            self._note(at, kind or "kill_postmaster", "all of the database")
 
     def _trouble_the_wire(self, act: Act) -> None:
         proxy = self._stage.proxy
@@ -212,11 +213,11 @@ class Nemesis:
         return False
 
     def _takes_connections(self) -> bool:
-        assert self._stage.postgres is not None, "one of its processes was killed"
+        assert self._stage.server is not None, "one of its processes was killed"
         if self._is_down:
             return False
         try:
-            self._stage.postgres.backends(self._stage.database)
-        except psycopg.Error:
+            self._stage.server.backends(self._stage.database)
+        except (psycopg.Error, pymysql.err.Error):
             return False
         return True

@@ -19,11 +19,12 @@ from pathlib import Path
 from typing import Literal, Self
 from urllib.parse import urlencode, urlsplit
 
+from tests.fixtures.mariadb import MariaDBServer, NoMariaDB
 from tests.fixtures.postgres import NoPostgres, PostgresServer
 from tests.fixtures.processes import ROOT, Answer, Gunicorn, ask
 from tests.fixtures.proxy import Proxy
 
-Store = Literal["postgres", "sqlite"]
+Store = Literal["postgres", "sqlite", "mariadb"]
 NEEDED = {
     "flask": "Flask",
     "gunicorn": "gunicorn",
@@ -62,9 +63,9 @@ class Stage:
     def __init__(self, plan: Plan, tell: Callable[[str], None] = lambda _: None) -> None:
         self.plan = plan
         self.masters: list[Gunicorn] = []
-        self.postgres: PostgresServer | None = None
+        self.server: PostgresServer | MariaDBServer | None = None
         self.proxy: Proxy | None = None
-        self.database = ""  # of the shop, on its PostgreSQL
+        self.database = ""  # of the shop, on its server
         self.shop_url = self.gateway_url = ""  # for the auditor: directly, past any proxy
         self.gateway: Gunicorn | None = None
         self._api_key = secrets.token_hex(16)
@@ -80,7 +81,7 @@ class Stage:
         check_packages()
         try:
             self._start()
-        except (NoPostgres, AssertionError, RuntimeError) as error:
+        except (NoPostgres, NoMariaDB, AssertionError, RuntimeError) as error:
             self._ends.close()
             raise Trouble(_sentence(error)) from error
         except BaseException:
@@ -157,16 +158,23 @@ class Stage:
         if self.plan.store == "sqlite":
             self.shop_url, self.gateway_url = (f"sqlite:///{data / name}.sqlite" for name in ("shop", "gateway"))
             return self.shop_url
-        self._tell("starting PostgreSQL")
-        self.postgres = self._ends.enter_context(PostgresServer())
-        self.database = self.postgres.create_database()
-        self.shop_url = self.postgres.url(self.database)
-        # In chaos the shop's server is killed, and the gateway has one of its own.
-        of_gateway = self._ends.enter_context(PostgresServer()) if self.plan.is_chaos else self.postgres
-        self.gateway_url = of_gateway.url(of_gateway.create_database())
+        is_mariadb = self.plan.store == "mariadb"
+        self._tell(f"starting {'MariaDB' if is_mariadb else 'PostgreSQL'}")
+        server: PostgresServer | MariaDBServer = MariaDBServer() if is_mariadb else PostgresServer()
+        self._ends.enter_context(server)
+        self.server, self.database = server, server.create_database()
+        self.shop_url = server.url(self.database)
+        if isinstance(server, MariaDBServer):
+            self.gateway_url = f"sqlite:///{data / 'gateway'}.sqlite"
+        else:
+            # In chaos the shop's server is killed, and the gateway has one of its own.
+            of_gateway = self._ends.enter_context(PostgresServer()) if self.plan.is_chaos else server
+            self.gateway_url = of_gateway.url(of_gateway.create_database())
         if not self.plan.is_chaos:
             return self.shop_url
-        self.proxy = self._ends.enter_context(Proxy(self.postgres.host, self.postgres.port))
+        self.proxy = self._ends.enter_context(Proxy("127.0.0.1", server.port, is_postgres=not is_mariadb))
+        if isinstance(server, MariaDBServer):
+            return server.url(self.database, port=self.proxy.port)
         return self.proxy.through(self.shop_url)
 
     def _serve(

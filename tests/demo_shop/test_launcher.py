@@ -168,7 +168,7 @@ def test_a_port_in_use_is_named_with_a_way_out(start_demo, option, variable):
     ("url", "sentence"),
     [
         ("teapot", "is not a URL: write it like postgresql://user:password@host/database."),
-        ("mysql://user:hush@host/shop", "names mysql, but the demo runs on PostgreSQL or SQLite"),
+        ("oracle://user:hush@host/shop", "names oracle, but the demo runs on PostgreSQL, MariaDB or SQLite"),
     ],
     ids=["no URL", "another database"],
 )

@@ -79,7 +79,7 @@ def test_the_gateway_has_a_knob(stage):
 
 def test_nothing_is_left_of_it_when_it_is_over(tmp_path):
     with Stage(Plan(tmp_path)) as stage:
-        folder, processes = stage.postgres.folder, family_of(os.getpid())
+        folder, processes = stage.server.folder, family_of(os.getpid())
         ours = [each for each in processes if each.pid in family_pids(stage)]
 
     assert len(ours) >= 6
@@ -89,7 +89,7 @@ def test_nothing_is_left_of_it_when_it_is_over(tmp_path):
 
 
 def family_pids(stage: Stage) -> set[int]:
-    roots = [stage.postgres.pid, stage.gateway.pid, *(master.pid for master in stage.masters)]
+    roots = [stage.server.pid, stage.gateway.pid, *(master.pid for master in stage.masters)]
     return {*roots, *(child.pid for root in roots for child in family_of(root))}
 
 

@@ -1,6 +1,5 @@
 """MariaDB as a store: what it is set up like, whom it refuses, and who waits for whose rows."""
 
-import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -240,29 +239,6 @@ def test_an_account_that_may_only_read_is_a_503_with_advice_in_the_log(
     assert "grant the account SELECT, INSERT, UPDATE and DELETE" in caplog.text
 
 
-def test_a_server_that_takes_no_writes_is_refused_as_one_that_is_not_the_primary(
-    own_mariadb: MariaDBServer, opened: Callable[[str], MariaStore]
-):
-    url = own_mariadb.url(own_mariadb.create_database())
-    opened(url).create()
-    own_mariadb.run("SET GLOBAL read_only = ON")
-
-    with pytest.raises(ConfigError, match="use the address of the primary"):
-        opened(url).check()
-
-
-def test_a_server_that_may_forget_commits_is_worth_a_warning(
-    own_mariadb: MariaDBServer, opened: Callable[[str], MariaStore], caplog: pytest.LogCaptureFixture
-):
-    own_mariadb.run("SET GLOBAL innodb_flush_log_at_trx_commit = 2")
-
-    opened(own_mariadb.url(own_mariadb.create_database())).create()
-
-    warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
-    assert len(warnings) == 1
-    assert warnings[0].startswith("The server has innodb_flush_log_at_trx_commit = 2: a crash loses the commits")
-
-
 # -- rows that somebody holds ------------------------------------------------------------------------------------------
 
 
@@ -399,7 +375,7 @@ def test_closing_leaves_no_connection_behind(mariadb: MariaDBServer, mariadb_url
     with closing(open_store(mariadb_url)) as store:
         store.create()
         store.check()
-        opened = len(mariadb.clients(database))
+        opened = len(mariadb.backends(database))
 
     assert opened == 1
-    eventually(lambda: not mariadb.clients(database))
+    eventually(lambda: not mariadb.backends(database))

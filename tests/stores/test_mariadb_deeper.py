@@ -56,8 +56,8 @@ def test_the_mariadb_store_does_as_foretold_though_answers_are_lost(mariadb_stor
 
 # What a hurried author might write: a verb, what its statement says, what it says instead, and promises that see it.
 MUTANTS = {
-    "completes without a token": ("complete", "id = :id AND token = :token", "id = :id", "complet"),
-    "completes at any point": ("complete", " AND point <=> :point", "", "complet"),
+    "completes without a token": ("complete", "id = :id AND token = :token", "id = :id", "complete"),
+    "completes at any point": ("complete", " AND point <=> :point", "", ""),
     "fences by the record alone": ("fence_step", "id = :id AND token = :token", "id = :id", "phase"),
     "fences without the point": ("fence_step", " AND point <=> :previous", "", "phase"),
     "lets a lease run on in a phase": ("prolong", "SET lease_until =", "SET created_at =", "phase"),

@@ -1,14 +1,16 @@
 """A MariaDB that is killed, stopped or cut off, under both guards: nothing acknowledged is lost or runs twice."""
 
+import logging
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from datetime import timedelta
 
 import pytest
 
 from flask_idempotency.core.record import Claim, Settled
-from flask_idempotency.errors import OutcomeUnknown, StoreUnavailable
+from flask_idempotency.errors import ConfigError, OutcomeUnknown, StoreUnavailable
 from flask_idempotency.stores import open_store
 from flask_idempotency.stores.mariadb import MariaStore
 from flask_idempotency.testing import LEASE, RETENTION, make_asked
@@ -166,3 +168,23 @@ def test_a_transaction_in_doubt_is_waited_for_and_not_guessed_at(store: MariaSto
     connection.invalidate()
 
     assert (found is None) is (end == "rollback")
+
+
+def test_a_server_that_takes_no_writes_is_refused_as_one_that_is_not_the_primary(own_mariadb: MariaDBServer, url: str):
+    own_mariadb.run("SET GLOBAL read_only = ON")
+
+    with closing(open_store(url)) as store, pytest.raises(ConfigError, match="use the address of the primary"):
+        store.check()
+
+
+def test_a_server_that_may_forget_commits_is_worth_a_warning(
+    own_mariadb: MariaDBServer, url: str, caplog: pytest.LogCaptureFixture
+):
+    own_mariadb.run("SET GLOBAL innodb_flush_log_at_trx_commit = 2")
+
+    with closing(open_store(url)) as store:
+        store.create()
+
+    warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert len(warnings) == 1
+    assert warnings[0].startswith("The server has innodb_flush_log_at_trx_commit = 2: a crash loses the commits")
