@@ -13,7 +13,7 @@ from flask_sqlalchemy import SQLAlchemy
 from werkzeug.test import TestResponse
 
 from flask_idempotency import Idempotency, scopes
-from flask_idempotency.stores import TABLES
+from flask_idempotency.stores import TABLES, open_store
 
 KEY = "order-1"
 
@@ -70,6 +70,10 @@ class Shop:
 
     def begin(self) -> None:
         """Protect the app, after the test has added the hooks that must run first, and create the tables."""
+        if self.url.startswith("sqlite"):  # a store's file has a write-ahead log, which db.create_all() does not begin
+            store = open_store(self.url)
+            store.create()
+            store.close()
         if self.is_protected:
             Idempotency(self.app, db=self.db, scope=scopes.everyone)
         with self.app.app_context():
