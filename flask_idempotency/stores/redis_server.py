@@ -1,12 +1,12 @@
 """How the Redis store uses its server: scripts from files, what an error means, and whether the server is fit."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from hashlib import sha1
 from importlib.resources import files
 from time import monotonic
-from typing import Any
+from typing import Any, TypeVar
 
 from redis.exceptions import (
     AuthenticationError,
@@ -23,7 +23,7 @@ from redis.exceptions import (
 from flask_idempotency.core.scope import RecordId
 from flask_idempotency.errors import ConfigError, StoreUnavailable
 from flask_idempotency.stores.database import first_line
-from flask_idempotency.stores.redis_client import Address, Clients
+from flask_idempotency.stores.redis_client import Address, Client, Clients
 
 TRIES = 3  # a restarted server has closed every idle connection; the third is for a primary that moved meanwhile
 TIMEOUT = 3.0  # seconds; a script takes less than a millisecond, and a disk that is slow to flush two seconds
@@ -47,6 +47,8 @@ HIDES = (
 TOO_OLD = "Redis {version} is too old; use Redis 7.0 or newer, or any Valkey."
 
 log = logging.getLogger("flask_idempotency")
+
+T = TypeVar("T")
 
 
 class ServerFull(StoreUnavailable):
@@ -84,15 +86,34 @@ class RedisServer:
             raise StoreUnavailable(retry_after=5)
 
     def run(self, verb: str, record: RecordId, *values: object) -> Any:
-        """Run a script on one record, once more on a new connection if one was lost: every script can be repeated."""
+        """Run a script on one record. Raises StoreUnavailable; the script may have been carried out all the same."""
         keys, (script, digest) = keys_of(record), self._script(verb)
+        words = (len(keys), *keys, record, *values)
+
+        def call(client: Client) -> Any:
+            try:
+                return client.execute_command("EVALSHA", digest, *words)
+            except NoScriptError:
+                return client.execute_command("EVAL", script, *words)
+
+        return self._repeat(call)
+
+    def ask(self, commands: Sequence[tuple[object, ...]]) -> list[Any]:
+        """Send commands that only read indexes, together, and give the answer of each."""
+
+        def call(client: Client) -> list[Any]:
+            pipeline = client.pipeline(transaction=False)
+            for each in commands:
+                pipeline.execute_command(*each)
+            return list(pipeline.execute())
+
+        return self._repeat(call)
+
+    def _repeat(self, call: Callable[[Client], T]) -> T:
+        """Call, and call again on a new connection if one was lost: everything that is sent can be repeated."""
         for tries_left in reversed(range(TRIES)):
             try:
-                client = self._clients.here()
-                try:
-                    return client.execute_command("EVALSHA", digest, len(keys), *keys, record, *values)
-                except NoScriptError:
-                    return client.execute_command("EVAL", script, len(keys), *keys, record, *values)
+                return call(self._clients.here())
             except (RedisError, RedisClusterException) as error:
                 if isinstance(error, ConnectionError | ReadOnlyError):
                     self._clients.drop_idle()  # the others lead to the same server, which is gone or a replica now
@@ -102,29 +123,20 @@ class RedisServer:
                     raise unavailable(error) from error
         raise AssertionError("the last try returns or raises")
 
-    def ask(self, commands: Sequence[tuple[object, ...]]) -> list[Any]:
-        """Send commands that only read indexes, together, and give the answer of each."""
-        try:
-            pipeline = self._clients.here().pipeline(transaction=False)
-            for each in commands:
-                pipeline.execute_command(*each)
-            return list(pipeline.execute())
-        except (RedisError, RedisClusterException) as error:
-            self._clients.drop_idle()
-            raise unavailable(error) from error
-
     def _script(self, verb: str) -> tuple[str, str]:
         return load_script(verb)
 
     def _find_fault(self) -> str | None:
-        try:
-            faults = [fault for server in self._clients.servers() if (fault := self._fault_of(server)) is not None]
-        except NoPermissionError:
-            return None if self._is_trusted else HIDES
-        except (RedisError, RedisClusterException) as error:
-            self._clients.drop_idle()
-            raise unavailable(error) from error
-        return faults[0] if faults else None
+        """Say what is wrong with the servers, if anything."""
+
+        def look(_: Client) -> str | None:
+            try:
+                faults = [self._fault_of(server) for server in self._clients.servers()]
+            except NoPermissionError:
+                return None if self._is_trusted else HIDES
+            return next(filter(None, faults), None)
+
+        return self._repeat(look)
 
     def _fault_of(self, server: Any) -> str | None:
         """Say what is wrong with one server, if anything."""

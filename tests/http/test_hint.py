@@ -258,6 +258,14 @@ def test_a_server_that_does_not_answer_is_skipped_after_20_ms_and_then_left_alon
     ]
 
 
+def test_many_failures_at_once_are_one():
+    breaker = redis_hint.Breaker()
+    tickets = [breaker.let_pass() for _ in range(3)]
+
+    assert [breaker.fail(ticket) for ticket in tickets if ticket is not None] == [True, False, False]
+    assert breaker._pause == redis_hint.FIRST_PAUSE
+
+
 def test_a_server_that_is_gone_weakens_nothing(make_shop, redis_of_own: RedisServer, gate: Gate):
     shop = make_shop(hint=redis_of_own.url)
     with running(shop, gate):

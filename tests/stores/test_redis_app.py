@@ -1,6 +1,7 @@
 """An app whose records are in Redis: the lease guard with effects, without phases; also after a fork."""
 
 import gc
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 from flask import Flask
 
 from flask_idempotency import Idempotency, effect, phase, scopes
+from flask_idempotency.core.lifecycle import State
 from flask_idempotency.core.record import Busy, Claim
 from flask_idempotency.errors import ConfigError
 from flask_idempotency.stores import open_store
@@ -81,6 +83,31 @@ def test_a_password_is_not_shown(redis_server: RedisServer, caplog: pytest.LogCa
 
     assert "s3cret" not in caplog.text
     assert "s3cret" not in repr(app.extensions["idempotency"].settings.store is None)
+
+
+def test_the_newest_finished_records_are_found_behind_newer_ones_that_run(redis_server: RedisServer):
+    with closing(redis_server.client()) as client, closing(open_store(redis_server.url)) as store:
+        client.flushall()
+        for n in range(3):
+            store.complete(claimed(store.claim(make_asked(f"done-{n}"), LEASE)), CREATED, RETENTION)
+        for n in range(9):
+            store.claim(make_asked(f"running-{n}"), LEASE)
+
+        found = store.browse(state=State.FINISHED, limit=2)
+
+        assert [record.asked.id for record in found] == [make_asked("done-2").id, make_asked("done-1").id]
+
+
+@pytest.mark.parametrize("setting", ["IDEMPOTENCY_STORE", "IDEMPOTENCY_HINT"])
+def test_a_driver_that_is_not_installed_is_named(setting: str, monkeypatch: pytest.MonkeyPatch):
+    for name in [name for name in sys.modules if name.startswith("flask_idempotency.stores.redis")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "redis", None)
+    app = Flask("shop")
+    app.config[setting] = "redis://127.0.0.1/0"
+
+    with pytest.raises(ConfigError, match=r"redis is not installed; run: pip install flask-idempotency\[redis\]$"):
+        Idempotency(app, scope=scopes.everyone)
 
 
 @pytest.mark.parametrize("fork", [None, fork_in_c], ids=["Python", "C"])

@@ -12,14 +12,17 @@ import redis
 from flask import Flask
 
 from flask_idempotency import Idempotency, scopes
+from flask_idempotency.core.checkpoint import Checkpoint, Kind, Progress
 from flask_idempotency.core.record import Busy, Claim, Settled
-from flask_idempotency.errors import StoreUnavailable
+from flask_idempotency.errors import OutcomeUnknown, StoreUnavailable
 from flask_idempotency.stores import Store, open_store
 from flask_idempotency.testing import LEASE, RETENTION, make_asked
 from flask_idempotency.testing.given import CREATED
 from tests.fixtures.processes import eventually, race
 from tests.fixtures.redis import SERVERS, RedisServer, missing
 from tests.stores.worlds import claimed
+
+SENT = Checkpoint("charge", Kind.EFFECT, 1, Progress.SENT)
 
 
 @contextmanager
@@ -90,6 +93,19 @@ def test_a_restarted_server_has_forgotten_the_scripts_and_the_connections(redis_
                 redis_of_own.client().script_flush()
 
             store.complete(claim, CREATED, RETENTION)
+
+
+def test_what_may_have_been_stored_is_unknown_and_everything_else_is_503(redis_of_own: RedisServer):
+    with opened(redis_of_own) as store:
+        claim = claimed(store.claim(make_asked(), LEASE))
+        redis_of_own.kill()
+
+        for maybe in (lambda: store.complete(claim, CREATED, RETENTION), lambda: store.checkpoint(claim, SENT)):
+            with pytest.raises(OutcomeUnknown):
+                maybe()
+        for nothing in (store.browse, lambda: store.release(claim), lambda: store.renew(claim, LEASE), store.check):
+            with pytest.raises(StoreUnavailable):
+                nothing()
 
 
 # -- paused ------------------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """A script was carried out and its answer was lost: sent again, it is recognised, and answers as it did first."""
 
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 
@@ -68,6 +69,15 @@ def test_an_answer_is_stored_once_though_that_was_not_heard(world: RedisWorld):
     world.store.complete(claim, CREATED, RETENTION)
 
     assert [record.state for record in world.store.browse()] == [State.FINISHED]
+
+
+def test_a_connection_that_the_server_has_closed_is_replaced(world: RedisWorld, redis_server: RedisServer):
+    claim = claimed(world.store.claim(make_asked(), LEASE))
+    for use in (world.store.browse, lambda: world.store.renew(claim, LEASE), world.store.check):
+        with closing(redis_server.client()) as client:
+            client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+
+        use()
 
 
 def test_a_checkpoint_whose_answer_was_lost_is_written_once(world: RedisWorld):
