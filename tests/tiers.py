@@ -46,6 +46,7 @@ SOAK: Final = {
     "tests/stores/test_dynamodb_faults.py": "every verb whose answer is lost; test_dynamodb.py loses that of a claim",
     "tests/stores/test_dynamodb_mutants.py": "every weakened condition is found by the contract",
     "tests/stores/test_mariadb_deeper.py": "the other isolation level, random programs and mutants, on MariaDB",
+    "tests/stores/test_mariadb_deeper.py": "MariaDB at length; transaction/test_mariadb.py is shorter",
     "tests/stores/test_mariadb_faults.py": "a killed MariaDB; transaction/test_mariadb.py cuts connections to one",
     "tests/phases/test_jobs_in_processes.py": "killed and paused workers; test_jobs.py has them in one process",
     "tests/stores/test_mutants.py": "every weakened store is found by the contract",
@@ -88,6 +89,7 @@ SECOND: Final = {
     "tests/transaction/test_gallery.py": "mariadb",
     "tests/transaction/test_hooks_that_commit.py": "postgresql",
     "tests/transaction/test_kills.py": "sqlite mariadb",
+    "tests/transaction/test_mariadb.py": "COMMITTED",
     "tests/transaction/test_taking_part.py": "postgresql",
 }
 

@@ -1,4 +1,4 @@
-"""MariaDB at length: the contract at its usual isolation level, random programs, mutants that the contract must see."""
+"""MariaDB at length: the contract of transactions, random programs, mutants that the contracts must see."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -15,19 +15,50 @@ from flask_idempotency.stores.mariadb import MariaStore
 from flask_idempotency.testing import KeyedTransactionContract, StoreContract
 from tests.stores.test_mutants import promises_of
 from tests.stores.test_state_machine import play
-from tests.stores.test_transaction_contract import TestMariaDB as OnMariaDB
 from tests.stores.worlds import MariaWorld
 
 BREACHES = (AssertionError, IdempotencyError, pymysql.err.Error, pytest.fail.Exception)
 
 
-class TestMariaDBAtRepeatableRead(OnMariaDB):
+class TestMariaDB(KeyedTransactionContract):
+    level = "READ COMMITTED"
+
+    @pytest.fixture
+    def store(self, mariadb_store: MariaStore) -> MariaStore:
+        return mariadb_store
+
+    @pytest.fixture
+    def let_pass(self, store: MariaStore) -> Callable[..., None]:
+        return MariaWorld(store).let_pass
+
+    @pytest.fixture
+    def connect(self, store: MariaStore) -> Iterator[Callable[[], Any]]:
+        url = store._engine.url
+        with ExitStack() as connections:
+
+            def connect() -> Any:
+                connection = pymysql.connect(
+                    host=url.host,
+                    port=url.port or 0,
+                    user=url.username,
+                    database=url.database,
+                    init_command=f"SET SESSION TRANSACTION ISOLATION LEVEL {self.level}",
+                )
+                connections.callback(lambda: connection.close() if connection.open else None)
+                connections.callback(lambda: connection.rollback() if connection.open else None)
+                return connection
+
+            first = connect()
+            first.cursor().execute("CREATE TABLE IF NOT EXISTS work (name text)")
+            first.cursor().execute("DELETE FROM work")
+            first.commit()
+            yield connect
+
+
+class TestMariaDBAtRepeatableRead(TestMariaDB):
     """As MariaDB has it by default: what a transaction has read once, it reads again."""
 
     level = "REPEATABLE READ"
-
-
-del OnMariaDB  # or pytest would run it once more
 
 
 class LossyMariaDB(MariaStore):

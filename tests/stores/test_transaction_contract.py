@@ -7,17 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
-import pymysql
 import pytest
 
 from flask_idempotency.stores import file_locks, open_store
-from flask_idempotency.stores.mariadb import MariaStore
 from flask_idempotency.stores.postgres import PostgresStore
 from flask_idempotency.stores.sqlite import SqliteStore
 from flask_idempotency.testing import KeyedTransactionContract, ToldApart, TransactionContract
 from tests.fixtures.processes import needs
 from tests.stores.test_contract_elsewhere import PGBOUNCER, odd_store, pooled_store
-from tests.stores.worlds import MariaWorld, SqlWorld, plain
+from tests.stores.worlds import SqlWorld, plain
 
 __all__ = ["odd_store", "pooled_store"]
 
@@ -117,38 +115,3 @@ class TestSqliteWithoutLocks(TransactionContract):
         store.create()
         yield store
         store.close()
-
-
-class TestMariaDB(KeyedTransactionContract):
-    level = "READ COMMITTED"
-
-    @pytest.fixture
-    def store(self, mariadb_store: MariaStore) -> MariaStore:
-        return mariadb_store
-
-    @pytest.fixture
-    def let_pass(self, store: MariaStore) -> Callable[..., None]:
-        return MariaWorld(store).let_pass
-
-    @pytest.fixture
-    def connect(self, store: MariaStore) -> Iterator[Callable[[], Any]]:
-        url = store._engine.url
-        with ExitStack() as connections:
-
-            def connect() -> Any:
-                connection = pymysql.connect(
-                    host=url.host,
-                    port=url.port or 0,
-                    user=url.username,
-                    database=url.database,
-                    init_command=f"SET SESSION TRANSACTION ISOLATION LEVEL {self.level}",
-                )
-                connections.callback(lambda: connection.close() if connection.open else None)
-                connections.callback(lambda: connection.rollback() if connection.open else None)
-                return connection
-
-            first = connect()
-            first.cursor().execute("CREATE TABLE IF NOT EXISTS work (name text)")
-            first.cursor().execute("DELETE FROM work")
-            first.commit()
-            yield connect
