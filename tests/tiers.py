@@ -45,7 +45,6 @@ SOAK: Final = {
     "tests/stores/test_dynamodb_contract.py": "the contract over HTTP; test_dynamodb.py has what is special there",
     "tests/stores/test_dynamodb_faults.py": "every verb whose answer is lost; test_dynamodb.py loses that of a claim",
     "tests/stores/test_dynamodb_mutants.py": "every weakened condition is found by the contract",
-    "tests/stores/test_mariadb_deeper.py": "the other isolation level, random programs and mutants, on MariaDB",
     "tests/stores/test_mariadb_deeper.py": "MariaDB at length; transaction/test_mariadb.py is shorter",
     "tests/stores/test_mariadb_faults.py": "a killed MariaDB; transaction/test_mariadb.py cuts connections to one",
     "tests/phases/test_jobs_in_processes.py": "killed and paused workers; test_jobs.py has them in one process",
