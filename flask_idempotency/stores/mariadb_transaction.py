@@ -53,15 +53,15 @@ class MariaTransactions(MariaServer):
             raise ConfigError(f"{AUTOCOMMIT}; use guard='lease'.")
         is_open, has_past = self.has_begun(app), self.has_written(app) and not within
         with self._entering():
-            if not within:
-                limit_idle(app, idle)
-            elif not is_open:
+            if within and not is_open:
                 say(app, "START TRANSACTION")
             if is_open or within:
                 say(app, f"SAVEPOINT {ENTRY}")
             for _ in range(TRIES):
                 found = self._take(app, asked, patience, has_past=has_past, is_ours=not (is_open or within))
                 if isinstance(found, Claim):
+                    if not within:
+                        limit_idle(app, idle)
                     say(app, f"SAVEPOINT {KEPT}")
                     app.begin_work(owner_values(found))
                     assert isinstance(found.guard, Transaction), "this guard gives no other"
