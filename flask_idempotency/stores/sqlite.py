@@ -104,7 +104,6 @@ class SqliteStore(SqlitePhases):
         driver: Any = connection.driver_connection
         if all(statement.lstrip().startswith("SELECT") for statement, _ in messages):
             return [list(driver.execute(*message).fetchall()) for message in messages]
-        (durable,) = driver.execute("PRAGMA synchronous").fetchone()
         may_be_lost = len(messages) == 1 and messages[0][0] in map(self._statement, MAY_BE_LOST)
         if may_be_lost:
             driver.execute("PRAGMA synchronous = NORMAL")
@@ -113,7 +112,7 @@ class SqliteStore(SqlitePhases):
         found = [list(driver.execute(*message).fetchall()) for message in messages]
         driver.execute("COMMIT")
         if may_be_lost:
-            driver.execute(f"PRAGMA synchronous = {durable:d}")
+            driver.execute("PRAGMA synchronous = FULL")
         self._line.go_on()
         return found  # if this is not reached, the connection is closed, which ends the transaction
 

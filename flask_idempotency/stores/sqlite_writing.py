@@ -14,6 +14,7 @@ from weakref import ReferenceType, ref
 from flask_idempotency.stores.forks import start_afresh_in_child
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.0005, 0.001  # seconds between two tries of the one who is next
+_SET_TIMEOUT = "PRAGMA busy_timeout = MILLISECONDS"  # which takes no parameter
 LOOK_AROUND = 0.05  # seconds after which one who waits looks whether those before it are still there
 
 
@@ -91,7 +92,7 @@ def _try(connection: sqlite3.Connection, timeout: int) -> sqlite3.OperationalErr
             return error
         raise
     finally:
-        connection.execute(f"PRAGMA busy_timeout = {timeout:d}")
+        connection.execute(_SET_TIMEOUT.replace("MILLISECONDS", str(int(timeout))))
     return None
 
 

@@ -63,7 +63,10 @@ def given(world: SqlWorld) -> Iterator[dict[str, object]]:
             open_one().executescript("DROP TABLE IF EXISTS work; CREATE TABLE work (name text)")
 
         def open_one() -> sqlite3.Connection:
-            return connections.enter_context(closing(sqlite3.connect(world.store._engine.url.database)))
+            connection = connections.enter_context(closing(sqlite3.connect(world.store._engine.url.database)))
+            if isinstance(world.store, Mutant):
+                connections.callback(world.store.leave, connection)  # as a pool does with what comes back to it
+            return connection
 
         def connect() -> sqlite3.Connection:
             make_table()
