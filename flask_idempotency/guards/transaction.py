@@ -129,7 +129,7 @@ class TransactionAttempt:
             return WorkRefused(LOST.format(endpoint=request.endpoint, status=answer.status))
         if self._entered.guard.is_within:
             return None  # in a test's transaction, the test's own changes look the same
-        if not self._shared.has_uncommitted() or not self._entered.has_unkept():
+        if not self._shared.may_leave_changes() or not self._entered.has_unkept():
             return None
         return WorkRefused(LEFT.format(endpoint=request.endpoint, status=answer.status))
 

@@ -156,7 +156,7 @@ class JoinedTransaction:
     def _has_left(self, session: Session) -> bool:
         connection = self._sessions.get(session)
         found = None if connection is None else session_connection_of(connection)
-        return has_changes(session) or (found is not None and self.shared.has_uncommitted(found))
+        return has_changes(session) or (found is not None and self.shared.may_leave_changes(found))
 
     # -- how it ends -------------------------------------------------------------------------------------------------
 

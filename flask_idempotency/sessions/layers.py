@@ -11,6 +11,7 @@ class Layer:
 
     def __init__(self, owner: "SessionConnection | None", depth: int, *, has_written: bool = False) -> None:
         self.owner, self.depth, self.has_written = owner, depth, has_written
+        self.may_have_changed = False  # has_written, and not by what is very likely a query
 
     @property
     def is_open(self) -> bool:

@@ -61,6 +61,18 @@ class SharedTransaction:
         owners = (layer.owner for layer in self._layers if layer.is_open and layer.has_written)
         return any(connection is None or owner is connection for owner in owners)
 
+    def may_leave_changes(self, connection: "SessionConnection | None" = None) -> bool:
+        """Say whether the database should be asked for changes that were neither committed nor rolled back.
+
+        What very likely is a query counts only as long as nothing was committed: after that the database does not tell
+        what is new from what was kept.
+        """
+        return any(
+            connection is None or layer.owner is connection
+            for layer in self._layers
+            if layer.is_open and (layer.may_have_changed or (layer.has_written and not self.commits))
+        )
+
     def begin(self, connection: "SessionConnection") -> None:
         """Note that a connection had written something before the claim."""
         self._layers.append(Layer(connection, 0, has_written=True))
@@ -100,6 +112,7 @@ class SharedTransaction:
             top = Layer(connection, depth)
             self._layers.append(top)
         top.has_written |= intent is not Intent.READ
+        top.may_have_changed |= intent is Intent.CHANGE
         connection.depth_at_work = depth
 
     def begin_writing(self) -> None:
@@ -154,6 +167,7 @@ class SharedTransaction:
             self._transaction.release_savepoint(_name(len(self._layers) - 1))
             merged = self._layers.pop()
             self._layers[-1].has_written |= merged.has_written
+            self._layers[-1].may_have_changed |= merged.may_have_changed
 
     def check_undo(self, connection: "SessionConnection", statement: str) -> None:
         """Raise WorkRefused for a rollback to a savepoint of the app's own if it may undo what others have done."""

@@ -4,8 +4,8 @@ import re
 from enum import Enum, auto
 from functools import lru_cache
 
-_QUERY = re.compile(r"[\s(]*(SELECT|WITH|VALUES|TABLE)\b", re.IGNORECASE)
-_QUESTION = re.compile(r"\s*(SHOW|EXPLAIN)\b", re.IGNORECASE)
+_QUERY = re.compile(r"[\s(]*(SELECT|WITH|VALUES|TABLE|SHOW)\b", re.IGNORECASE)
+_QUESTION = re.compile(r"\s*EXPLAIN\b", re.IGNORECASE)  # with ANALYZE it runs what it explains
 _CHANGE = re.compile(r"\b(INSERT|DELETE|MERGE|INTO)\b|(?<!\bFOR )(?<!\bKEY )\bUPDATE\b|;\s*\S", re.IGNORECASE)
 _CALL = re.compile(r'([\w$."]+)\s*\(')  # a name before a parenthesis
 _LONG = 10_000  # characters, such as a thousand values behind IN: not worth remembering

@@ -256,12 +256,24 @@ def test_what_a_select_has_written_and_nobody_commits_is_no_success(make_postgre
     assert ([answer.status_code for answer in answers], shop.notes, shop.records) == ([500, 500], [], 0)
 
 
-def test_a_function_in_a_select_that_only_reads_is_left_alone(make_postgres_shop):
+@pytest.mark.parametrize("commits", [0, 1, 2])
+@pytest.mark.parametrize("reads_before", [False, True], ids=["", "after a login"])
+def test_a_function_in_a_select_that_only_reads_is_left_alone(make_postgres_shop, reads_before, commits):
     shop = make_postgres_shop()
+    if reads_before:
+        shop.app.before_request(lambda: shop.db.session.scalar(text("SELECT 1")) and None)
     shop.begin()
     shop.sql("CREATE FUNCTION doubled(n int) RETURNS int LANGUAGE sql AS 'SELECT 2 * n'")
-    shop.serve(idempotent(lambda: (str(shop.db.session.scalar(text("SELECT doubled(2)"))), 201)))
+
+    def view():
+        for _ in range(commits):
+            by_flush(shop)
+            shop.db.session.commit()
+        return str(shop.db.session.scalar(text("SELECT doubled(2)"))), 201
+
+    shop.serve(idempotent(view))
 
     answers = [shop.send() for _ in range(2)]
 
     assert [(answer.status_code, REPLAYED in answer.headers) for answer in answers] == [(201, False), (201, True)]
+    assert len(shop.notes) == commits
