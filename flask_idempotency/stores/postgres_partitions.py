@@ -45,8 +45,9 @@ CLAIMED_NEXT = timedelta(milliseconds=50)  # longer than most claims hold the lo
 DROP_TIMEOUT = timedelta(seconds=1)  # to wait for transactions that use a partition; leases must be renewed meanwhile
 PAUSE = 0.6  # seconds until the next try: claims go on in between
 PATIENCE = 500  # tries of ours: a transaction that uses the table may take minutes
-# No such index, column, table or partition: the tables have another form than this process knew.
-OTHER_FORM = ("42P10", "42703", "42P01", "23514")
+# No such index, column or table: the tables have another form than this process knew.
+OTHER_FORM = ("42P10", "42703", "42P01")
+NO_PARTITION = "23514"  # a check's code, which names the table
 # Somebody uses it, has it locked, or does the same: a lock, a time limit, a state, a name, a deadlock.
 NOT_NOW = ("55P03", "57014", "55000", "55006", "42P07", "42P01", "42704", "40P01")
 
@@ -143,13 +144,12 @@ class PostgresPartitions(PostgresServer):
 
     def _is_other_form(self, error: Exception) -> bool:
         """Say whether the statement was made for another form of our tables; then look at them again the next time."""
-        diagnosed = getattr(error, "diag", None)
-        is_ours = getattr(error, "sqlstate", None) in OTHER_FORM and (
-            diagnosed is None or diagnosed.table_name is None or diagnosed.table_name.startswith(TABLES)
-        )
-        if is_ours:
+        code, table = getattr(error, "sqlstate", None), getattr(getattr(error, "diag", None), "table_name", None)
+        is_ours = table.startswith(TABLES) if table else code != NO_PARTITION
+        if is_ours and code in (*OTHER_FORM, NO_PARTITION):
             self._form = None
-        return is_ours
+            return True
+        return False
 
     def _fault(self, error: Exception) -> Fault:
         fault = super()._fault(error)

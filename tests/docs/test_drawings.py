@@ -164,5 +164,5 @@ def test_what_the_tester_found_speaks_of_promises_that_there_are_and_ours_hold()
         assert {*server["holds"], *server["broken"], *server["not_shown"]} <= known
         if not server["is_others"]:
             assert not server["broken"]
-            assert not server["not_shown"]
+            assert server["not_shown"].keys() <= {"key-unbalanced"}  # in Stripe's dialect a quote is a part of the key
     assert {server["is_others"] for server in found["servers"]} == {True, False}

@@ -162,7 +162,9 @@ def test_an_answer_that_could_not_be_stored_is_stored_when_the_store_is_back(kee
     eventually(lambda: len(store.renewed) > 3, what="other work")
     assert len(store.completed) <= attempts + 2  # it succeeded, and was not done again
     assert store.completed[-1] == (claim(), ANSWER, RETENTION)
-    assert told == [(signals.completed, {"reference": "0000-0000-0000", "status": 201, "body_kept": True})]
+    assert told == [
+        (signals.completed, {"reference": "0000-0000-0000", "status": 201, "body_kept": True, "late": True})
+    ]
 
 
 def test_an_answer_whose_request_was_run_again_meanwhile_is_given_up_and_told_of(keeper, store, told, caplog):

@@ -69,7 +69,7 @@ def protection_off(bed: Bed) -> None:
         return call(uuid4().hex)
 
     bed.replace(opening, "_open", let_everything_in)
-    bed.replace(phases, "_held", hold_nothing)
+    bed.replace(phases, "current_run", hold_nothing)
     bed.replace(phase_transaction, "run_phase", run_and_commit)
     bed.replace(phases, "_send", send_as_new)
 
