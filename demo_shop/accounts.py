@@ -48,8 +48,8 @@ def my_account() -> Account:
 
 
 def scope() -> int | None:
-    """Name the caller: a key belongs to an account."""
-    account = current_account()
+    """Name the caller: a key belongs to an account. A program without a token gets 401, with a key or without one."""
+    account = my_account() if request.path.startswith("/api/") else current_account()
     return None if account is None else account.id
 
 

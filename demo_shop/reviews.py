@@ -40,7 +40,7 @@ def rate() -> Any:
 
 
 def _add() -> Any:
-    given, account = read(ReviewSchema()), my_account()
+    account, given = my_account(), read(ReviewSchema())
     product = find_product(given.pop("product")) or abort(404)
     added = Review(product_id=product.id, account_id=account.id, reference=reference(), **given)
     db.session.add(added)

@@ -122,10 +122,10 @@ def no_file_left_open() -> Iterator[None]:
     """Close the idle SQLite connections of apps that a test has made and dropped; Python 3.13 warns of open ones."""
     _USED_POOLS.clear()
     yield
-    for pool in _USED_POOLS:
+    while _USED_POOLS:  # a thread that goes on may use another meanwhile
+        pool = _USED_POOLS.pop()
         if not isinstance(pool, QueuePool) or not pool.checkedout():
             pool.dispose()
-    _USED_POOLS.clear()
 
 
 @pytest.fixture(autouse=True)

@@ -223,6 +223,14 @@ def test_without_a_token_there_is_no_cart(shop, header):
     assert (answer.status_code, answer.headers["WWW-Authenticate"]) == (401, 'Bearer realm="shop"')
 
 
+@pytest.mark.parametrize("path", ["/api/reviews", "/api/checkout", "/api/exports"])
+@pytest.mark.parametrize("key", [{}, {"Idempotency-Key": "k"}], ids=["without a key", "with a key"])
+def test_without_a_token_nothing_is_written(shop, path, key):
+    answer = shop.app.test_client().post(path, json={"product": "sencha", "stars": 5}, headers=key)
+
+    assert answer.status_code == 401
+
+
 def test_a_cookie_is_no_token(shop):
     assert shop.customer().client.get("/api/cart").status_code == 401
 
