@@ -52,7 +52,7 @@ commands = _Commands("idempotency", help="Manage the records of idempotent reque
 
 @commands.command("init")
 @click.option(
-    "--partitioned", "by_day", is_flag=True, help="Keep records by the day of their expiry; for many millions."
+    "--partitioned", "by_day", is_flag=True, help="Keep records in a partition for each day, for many millions of them."
 )
 def init(by_day: bool) -> None:
     """Create the tables of the store, or upgrade those of an older version."""

@@ -49,7 +49,7 @@ NOT_UNDERSTOOD = (
     "A request in Stripe's dialect is not handed over to a job: its SDKs would take the 202 for the object they create."
 )
 LEFT = (
-    "The view has left changes uncommitted, which are rolled back when it hands its request over: make them in a step,"
+    "The view left changes uncommitted, and handing its request over would roll them back: make them in a step,"
     " phase(name, step)."
 )
 
@@ -70,7 +70,7 @@ def hand_over(start: Callable[[str], object], *, within: timedelta | float = WIT
     """
     patience = within if isinstance(within, timedelta) else timedelta(seconds=within)
     if patience <= timedelta(0):
-        raise ConfigError(f"within= must be longer than nothing, not {within!r}.")
+        raise ConfigError(f"within= must be longer than zero, not {within!r}.")
     with current_run("hand_over") as held:
         dialect = held.policy.dialect
         if not dialect.knows_receipts:
@@ -108,7 +108,7 @@ def run(ticket: str, work: Callable[Parameters, Any], /, *args: Parameters.args,
     policy = replace(state.policy(), guard="lease", lease=handed.lease, retention=handed.retention, resumable=False)
     attempt = LeaseAttempt(state, policy, claim)
     if not attempt.journal.skip_to(HANDED_OVER, json.dumps(handed.job)):
-        log.warning("a job was delivered whose request %s has expired; a later one has its key", reference_of(claim.id))
+        log.warning("the request %s of a job has expired, and a later request has its key", reference_of(claim.id))
         state.store.release(claim)
         return True
     outer, outer_run = CURRENT.get(), CURRENT_RUN.get()

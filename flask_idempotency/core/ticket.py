@@ -11,7 +11,7 @@ from datetime import timedelta
 from flask_idempotency.core.scope import RecordId
 from flask_idempotency.errors import IdempotencyError
 
-NOT_ONE = "This is not a ticket: give the worker the text that hand_over() has passed to its function, unchanged."
+NOT_ONE = "This is not a ticket: pass the worker the string that hand_over() gave to your function, unchanged."
 
 
 @dataclass(frozen=True, slots=True)

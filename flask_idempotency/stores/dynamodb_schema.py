@@ -35,7 +35,7 @@ def check_table(table: Table) -> None:
     if not any(each["IndexName"] == INDEX for each in found.get("GlobalSecondaryIndexes", [])):
         raise TablesMissing(f"The table {table.name} has no index {INDEX}; make it with: {INIT}")
     if not _is_ready(found):
-        raise ConfigError(f"The table {table.name} is being made: wait until it is active.")
+        raise ConfigError(f"The table {table.name} is being created: wait until it is active.")
 
 
 def check_expiry(table: Table) -> None:
@@ -78,7 +78,7 @@ def _wait_until_ready(table: Table) -> None:
     deadline, pause = monotonic() + _PATIENCE, Event()
     while not _is_ready(_send(table, "describe_table", TableName=table.name)["Table"]):
         if monotonic() > deadline:
-            raise ConfigError(f"The table {table.name} is still being made; run this again later: {INIT}")
+            raise ConfigError(f"The table {table.name} is still being created; run this again later: {INIT}")
         pause.wait(_PAUSE)
 
 

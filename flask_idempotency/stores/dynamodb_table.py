@@ -237,7 +237,7 @@ class Table:
         if isinstance(error, NoCredentialsError):
             return "No AWS credentials were found: give the process a role, or set AWS_ACCESS_KEY_ID and its secret."
         if code in _REJECTED:
-            return f"The AWS credentials are not valid, or no longer: {said}."
+            return f"The AWS credentials are invalid or have expired: {said}."
         if code in ("AccessDeniedException", "AccessDenied"):
             return f"Allow this action on the table {self.name} and its index: {said}."
         if code == "ResourceNotFoundException":

@@ -47,10 +47,10 @@ ADVICE = {
     1143: _GRANT,
     1205: "the record is locked by an open transaction, or its table by a migration; try again when that has ended",
     1290: "the server takes no writes: it is a replica, or read_only is on",
-    1665: "set binlog_format to ROW or MIXED, as the server has it by default",
+    1665: "set binlog_format to MIXED, the default, or to ROW",
     1792: "the transaction was begun as READ ONLY",
     1969: "the record is locked by an open transaction, or its table by a migration; try again when that has ended",
-    2003: "check the host and the port, and that the server runs",
+    2003: "check the host and the port, and that the server is running",
 }
 
 

@@ -546,7 +546,7 @@ def test_without_receipts_nothing_is_handed_over():
 
 @pytest.mark.parametrize("within", [0, -1, timedelta(0)])
 def test_a_queue_must_be_given_some_time(within):
-    with pytest.raises(ConfigError, match="within= must be longer than nothing"):
+    with pytest.raises(ConfigError, match="within= must be longer than zero"):
         jobs.hand_over(print, within=within)
 
 

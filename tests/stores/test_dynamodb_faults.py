@@ -239,8 +239,8 @@ def test_a_service_that_says_nothing_is_given_up_in_bounded_time(monkeypatch: py
 
 
 ERRORS = {
-    "ExpiredTokenException": (400, "The AWS credentials are not valid, or no longer: "),
-    "UnrecognizedClientException": (400, "The AWS credentials are not valid, or no longer: "),
+    "ExpiredTokenException": (400, "The AWS credentials are invalid or have expired: "),
+    "UnrecognizedClientException": (400, "The AWS credentials are invalid or have expired: "),
     "AccessDeniedException": (400, "Allow this action on the table records and its index: "),
     "ValidationException": (400, "DynamoDB failed with ValidationException: "),
 }
