@@ -24,6 +24,7 @@ from flask_idempotency.core.record import Busy, Claim, Lease, Settled
 from flask_idempotency.core.reference import reference_of
 from flask_idempotency.core.ticket import Ticket, read_ticket
 from flask_idempotency.errors import ClaimLost, ConfigError, IdempotencyError, RequestRefused, StoreUnavailable
+from flask_idempotency.guards import hinting
 from flask_idempotency.guards.lease import LeaseAttempt
 from flask_idempotency.guards.phases import current_run
 from flask_idempotency.http import exchange
@@ -84,6 +85,7 @@ def hand_over(start: Callable[[str], object], *, within: timedelta | float = WIT
         found = exchange.peek(request.environ, held.state)
         assert found is not None, "current_run() has found it"
         found.course = HandedOver(RETRY_AFTER)
+        hinting.forget(held.state, found.reading)
         signals.tell(signals.handed_over, reference=known)
         return dialect.render_accepted(known, held.state.receipt_url(held.policy, known), RETRY_AFTER)
 

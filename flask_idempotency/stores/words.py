@@ -24,9 +24,9 @@ _WORDS = """
     union except intersect values row array limit offset fetch interval
     char character varchar bit numeric decimal float time timestamp
 """
-# The built-in functions of PostgreSQL and SQLite that write nothing a rollback would undo. It is one list: an app whose
-# tests run on the other database often defines the same functions there. A name that an app is likely to give to a
-# function of its own, such as log, is left out.
+# The databases' built-in functions that write nothing a rollback would undo. It is one list: an app whose tests run on
+# another database often defines the same functions there. Names that an app is likely to give to functions of its own,
+# such as log, are left out.
 _FUNCTIONS = """
     count sum min max avg every bool_and bool_or array_agg string_agg group_concat stddev variance
     json_agg jsonb_agg json_object_agg jsonb_object_agg json_group_array json_group_object
@@ -35,6 +35,8 @@ _FUNCTIONS = """
     coalesce nullif ifnull greatest least cast extract date_part date_trunc date_bin
     now clock_timestamp statement_timestamp transaction_timestamp current_timestamp localtimestamp current_date
     date datetime julianday unixepoch strftime make_date make_interval to_char to_date to_number to_timestamp
+    curdate curtime utc_timestamp unix_timestamp from_unixtime date_format str_to_date date_add date_sub datediff
+    timestampdiff last_day
     lower upper initcap length char_length character_length octet_length bit_length trim btrim ltrim rtrim lpad rpad
     left right substr substring position strpos instr replace overlay reverse repeat concat concat_ws format
     split_part string_to_array array_to_string regexp_match regexp_matches regexp_replace regexp_split_to_array chr
@@ -47,6 +49,7 @@ _FUNCTIONS = """
     jsonb_array_elements_text jsonb_array_length jsonb_each jsonb_object_keys jsonb_path_query jsonb_set jsonb_typeof
     to_json to_jsonb row_to_json similarity word_similarity unaccent levenshtein soundex
     to_tsvector to_tsquery plainto_tsquery phraseto_tsquery websearch_to_tsquery ts_rank ts_rank_cd ts_headline
+    if isnull find_in_set locate json_unquote json_contains last_insert_id
     nextval currval lastval setval current_setting current_user current_schema version pg_backend_pid typeof
 """
 _HARMLESS = frozenset(f"{_WORDS} {_FUNCTIONS}".split())

@@ -10,6 +10,7 @@ from contextlib import closing, contextmanager
 import pytest
 import redis
 
+from flask_idempotency import jobs, receipts
 from flask_idempotency.guards import hinting
 from flask_idempotency.stores import redis_hint
 from tests.apps.shop import REPLAYED, Gate, Shop
@@ -69,6 +70,20 @@ def test_a_duplicate_of_a_running_request_is_refused_without_the_store(hinted: S
     )
     assert hinted.send().headers[REPLAYED] == "true"
     assert hinted.n == 1
+
+
+def test_a_request_that_was_handed_over_leaves_no_hint(hinted: Shop, hints: redis.Redis):
+    tickets: list[str] = []
+    hinted.app.register_blueprint(receipts.blueprint())
+    hinted.answer = lambda: jobs.hand_over(tickets.append)
+
+    handed_over, duplicate = hinted.send(), hinted.send()
+    left = hints.keys("*"), hinted.app.extensions["idempotency"].hint._placed
+    with hinted.app.app_context():
+        done = jobs.run(tickets[0], lambda: ("made", 201))
+
+    assert (handed_over.status_code, duplicate.status_code, left, done) == (202, 409, ([], {}), True)
+    assert hinted.send().headers[REPLAYED] == "true"
 
 
 def test_another_body_is_told_apart_by_the_store_alone(hinted: Shop, gate: Gate):
