@@ -21,7 +21,8 @@ class EnteredTransaction(OpenTransaction):
         super().__init__(store, pooled)
         self._policy, self._asked, self.claim = policy, asked, claim
         self.has_past = self.guard.has_past  # and nothing has been committed since
-        self._is_begun = not self.guard.is_late
+        self._is_begun = self._had_written = self._is_committed_early = False
+        self._note_beginning()
 
     @property
     def guard(self) -> Transaction:
@@ -37,6 +38,7 @@ class EnteredTransaction(OpenTransaction):
     def begin(self) -> None:
         """Begin, before the first statement that may write. Raises StoreUnavailable."""
         if not self._is_begun:
+            self._note_early_commit()
             self.store.begin(self.connection)
             self._is_begun = True
 
@@ -63,7 +65,16 @@ class EnteredTransaction(OpenTransaction):
         if not isinstance(found, Claim):
             raise ClaimLost
         self.claim, self.has_past = found, False
+        self._note_beginning()
+
+    def _note_beginning(self) -> None:
         self._is_begun = not self.guard.is_late
+        self._had_written = self._is_begun or self.store.has_written(self.connection)
+        self._is_committed_early = False  # by the app, on the driver's connection, before the transaction began
+
+    def _note_early_commit(self) -> None:
+        if not (self._is_begun or self._had_written or self.store.has_begun(self.connection)):
+            self._is_committed_early |= self.store.has_written(self.connection)
 
     def has_unkept(self) -> bool:
         """Ask the database whether something was written that was neither kept nor undone."""
@@ -71,7 +82,10 @@ class EnteredTransaction(OpenTransaction):
 
     def confirm(self) -> None:
         """Make sure that it is still open, and undo. Raises ClaimLost if the view has ended it by itself."""
-        if self._is_begun:
+        self._note_early_commit()
+        if self._is_committed_early:
+            self.pooled.rollback()  # and with it our savepoint: a person must find out what was committed
+        if self._is_begun or self._is_committed_early:
             self.store.confirm(self.connection, self._asked)
 
     def finish(self, answer: Answer, *, undo: bool) -> None:

@@ -164,7 +164,7 @@ class TransactionalStore(Store, Protocol):
     def begin(self, connection: Any) -> None:
         """Begin the transaction of a claim that ``is_late``: it was entered without one, for its work may only read.
 
-        Called once, before the first statement that may write, and not for other claims. Raises StoreUnavailable.
+        Called before the first statement that may write, and not for other claims. Raises StoreUnavailable.
         """
 
     def is_running(self, reference: Reference, scope: Scope) -> bool:

@@ -49,10 +49,6 @@ class FileLocks:
         kind, *_ = struct.unpack(_FLOCK, self._ask(fcntl.F_OFD_GETLK, fcntl.F_WRLCK, byte))
         return bool(kind != fcntl.F_UNLCK)
 
-    def release(self, byte: int) -> None:
-        """Unlock a byte."""
-        self._ask(fcntl.F_OFD_SETLK, fcntl.F_UNLCK, byte)
-
     def close(self) -> None:
         """Release all locks, in one step. Calling this twice does no harm.
 

@@ -68,6 +68,17 @@ class SqliteTransactions(SqlTransactionalStore):
         duplicate, which may be waiting for it.
         """
         _let_go(connection)
+        steps_aside = bool(patience) and not within and _has_only_read(connection)
+        if steps_aside:
+            connection.rollback()  # whoever waits must not keep the writer waiting
+        found = self._enter(connection, asked, patience, within=within)
+        if steps_aside and not isinstance(found, Claim):
+            connection.execute("BEGIN")  # the app believes that its transaction is open
+        return found
+
+    def _enter(
+        self, connection: sqlite3.Connection, asked: Asked, patience: timedelta, *, within: bool
+    ) -> Claim | Busy | Settled:
         is_open = connection.in_transaction
         locks = None if within else self._claims.take(asked, timedelta(0) if is_open else patience)
         try:
@@ -308,6 +319,11 @@ class SqliteTransactions(SqlTransactionalStore):
         self._line.begin(connection)
         connection.execute(_TOUCH)  # the line above succeeds on a read-only file
         return not within
+
+
+def _has_only_read(connection: sqlite3.Connection) -> bool:
+    """Say whether a transaction is open in which nothing was written."""
+    return connection.in_transaction and _CHANGES.get(id(connection)) == connection.total_changes
 
 
 def _end(is_within: bool) -> str:

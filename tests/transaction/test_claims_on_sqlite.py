@@ -9,7 +9,7 @@ import threading
 from datetime import timedelta
 
 import pytest
-from flask import request
+from flask import g, request
 from sqlalchemy import event, exc, text
 
 from flask_idempotency import idempotent
@@ -105,6 +105,81 @@ def test_a_duplicate_that_waits_gets_the_replay(make_slow_shop, gate):
             gate.open()
 
     assert (first, second, shop.notes) == ([201], ["true"], ["reads"])
+
+
+def test_a_duplicate_waits_too_where_the_app_begins_its_transactions_and_has_read(make_sqlite_shop, gate):
+    shop = make_sqlite_shop(in_flight="wait", wait=20, engine={"connect_args": {"timeout": 0.3}})
+    event.listen(shop.engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN"))
+    shop.app.before_request(lambda: shop.db.session.get(shop.db.User, 1) and None)
+    shop.begin()
+
+    def place():
+        shop.db.session.add(shop.db.Order(note="placed"))
+        shop.db.session.commit()
+        gate.stop()
+        return "placed", 201
+
+    shop.serve(idempotent(place))
+    with meanwhile(lambda: shop.send().status_code) as first:
+        gate.wait_for_view()
+        with meanwhile(lambda: shop.send().headers.get("Idempotent-Replayed")) as second:
+            eventually(lambda: shop.engine.pool.checkedout() == 2, what="a duplicate that waits")
+            gate.open()
+
+    assert (first, second, shop.notes) == ([201], ["true"], ["placed"])
+
+
+def test_a_hooks_transaction_goes_on_behind_a_wait_in_vain(make_sqlite_shop, gate):
+    shop, is_open = make_sqlite_shop(in_flight="wait", wait=0.1), []
+    event.listen(shop.engine, "connect", lambda connection, _: setattr(connection, "isolation_level", None))
+    event.listen(shop.engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN"))
+    shop.app.before_request(lambda: shop.db.session.get(shop.db.User, 1) and None)
+
+    @shop.app.after_request
+    def look(response):
+        if response.status_code == 409:
+            is_open.append(shop.db.session.connection().connection.driver_connection.in_transaction)
+        return response
+
+    shop.begin()
+    shop.serve(idempotent(lambda: (gate.stop(), ("placed", 201))[1]))
+    with meanwhile(lambda: shop.send().status_code):
+        gate.wait_for_view()
+        shop.send()
+        gate.open()
+
+    assert is_open == [True]
+
+
+def test_a_commit_of_the_drivers_before_the_first_write_is_left_to_a_person(make_sqlite_shop):
+    shop = make_sqlite_shop()
+    shop.app.before_request(lambda: setattr(g, "driver", shop.db.session.connection().connection.driver_connection))
+    shop.begin()
+
+    def fail():
+        g.driver.execute("INSERT INTO orders (note) VALUES ('committed')")
+        g.driver.commit()
+        return "failed", 500
+
+    shop.serve(idempotent(fail))
+
+    answers = [shop.send() for _ in range(2)]
+
+    assert [answer.json["code"] for answer in answers] == ["quarantined"] * 2
+    assert shop.notes == ["committed"]
+
+
+def test_a_record_that_expired_and_is_reaped_meanwhile_is_no_rival(make_sqlite_shop):
+    shop = make_sqlite_shop()
+    shop.begin()
+    shop.serve(idempotent(lambda: (shop.sql("DELETE FROM idempotency_record"), ("placed", 201))[1]))
+    shop.send()
+    shop.sql("UPDATE idempotency_record SET expires_at = 1")
+
+    again, replayed = shop.send(), shop.send()
+
+    assert ("Idempotent-Replayed" in again.headers, again.status_code) == (False, 201)
+    assert replayed.headers["Idempotent-Replayed"] == "true"
 
 
 def test_whoever_holds_the_writers_lock_does_not_wait_for_a_duplicate_that_waits_for_it(make_sqlite_shop, gate):
