@@ -183,7 +183,7 @@ def test_a_broken_url_is_one_sentence(start_demo, name, url, sentence):
 @pytest.mark.parametrize(
     ("variable", "value", "sentence"),
     [
-        ("DATABASE_URL", "sqlite:////nowhere/shop.db", "The folder /nowhere of DATABASE_URL is not there"),
+        ("DATABASE_URL", "sqlite:////nowhere/shop.db", "The folder /nowhere of DATABASE_URL does not exist"),
         ("DEMO_LEASE_SECONDS", "teapot", "DEMO_LEASE_SECONDS must be a number of seconds, such as 10."),
     ],
     ids=["no folder", "no number"],
