@@ -15,7 +15,7 @@ _TECHNOLOGIES = {"redis": "redis_hint", "rediss": "redis_hint"}
 
 
 class Hint(Protocol):
-    """find · place, remove. None of them ever raises or takes long: a hint that cannot be had is left out."""
+    """find · place, remove. None of them raises or takes long: a hint that cannot be asked is skipped."""
 
     def find(self, record: RecordId) -> Busy | None:
         """Say whether somebody has said that this request is running. It may be wrong, in both ways."""
