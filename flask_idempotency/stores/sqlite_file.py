@@ -6,6 +6,7 @@ import stat
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from tempfile import mkstemp
 from urllib.parse import unquote, urlsplit
 
 from sqlalchemy.engine import URL
@@ -61,15 +62,26 @@ def make_folders(folder: Path) -> None:
 
 def make_private(path: Path, *, makes: bool) -> None:
     """Create the file before SQLite does, readable only by its owner; its log gets the same mode."""
-    if makes:
-        with suppress(OSError):  # it exists; or it cannot be made, and SQLite says why
-            file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
-            try:
-                os.fchmod(file, 0o600)  # whatever the umask says
-            finally:
-                os.close(file)
+    if makes and not path.exists():
+        with suppress(OSError):  # it exists by now; or it cannot be made, and SQLite says why
+            _make_empty(path)
     for suffix in ("", "-wal", "-shm"):
         _keep_from_others(path.with_name(path.name + suffix))
+
+
+def _make_empty(path: Path) -> None:
+    """Create a file that only its owner can read. It gets its name once it is closed.
+
+    SQLite's locks belong to the process: closing a file that another thread has opened as a database by then would
+    release that thread's locks, and two processes would write at once.
+    """
+    file, made = mkstemp(dir=path.parent, prefix=f"{path.name}-")
+    try:
+        os.fchmod(file, 0o600)  # whatever the umask says
+        os.close(file)
+        os.link(made, path)
+    finally:
+        Path(made).unlink()
 
 
 def _keep_from_others(path: Path) -> None:

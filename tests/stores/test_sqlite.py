@@ -23,6 +23,7 @@ from flask_idempotency.stores import file_locks, forks, open_store
 from flask_idempotency.stores import sqlite as module
 from flask_idempotency.stores.memory import MemoryStore
 from flask_idempotency.stores.sqlite import BUSY_TIMEOUT, SqliteStore
+from flask_idempotency.stores.sqlite_file import make_private
 from flask_idempotency.testing import LEASE, RETENTION, make_asked
 from tests.fixtures.processes import ROOT, eventually, race
 from tests.stores.others import Child, meanwhile
@@ -122,6 +123,22 @@ def test_of_many_processes_that_make_the_file_at_once_one_gets_the_claim(tmp_pat
 
     for outcomes in zip(*found, strict=True):
         assert sorted(outcomes) == ["Busy"] * 8 + ["Claim"]
+
+
+def test_whoever_makes_the_file_releases_no_lock_that_another_thread_has_on_it(path: Path, monkeypatch):
+    close, closed = os.close, []
+
+    def look(file: int) -> None:
+        closed.append(path.exists() and os.path.samestat(os.fstat(file), path.stat()))
+        close(file)
+
+    monkeypatch.setattr(os, "close", look)
+
+    make_private(path, makes=True)
+
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert list(path.parent.iterdir()) == [path]
+    assert closed == [False]
 
 
 def test_somebody_else_who_makes_the_file_is_waited_for(open_at: Callable[..., SqliteStore], path: Path):
