@@ -68,11 +68,13 @@ class EnteredTransaction(OpenTransaction):
         self._note_beginning()
 
     def _note_beginning(self) -> None:
+        """Note whether a claim has its transaction, or will begin it with the first write."""
         self._is_begun = not self.guard.is_late
         self._had_written = self._is_begun or self.store.has_written(self.connection)
         self._is_committed_early = False  # by the app, on the driver's connection, before the transaction began
 
     def _note_early_commit(self) -> None:
+        """Note rows that were changed outside of any transaction of ours: the app has committed them by itself."""
         if not (self._is_begun or self._had_written or self.store.has_begun(self.connection)):
             self._is_committed_early |= self.store.has_written(self.connection)
 

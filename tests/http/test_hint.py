@@ -36,10 +36,23 @@ def hints(redis_server: RedisServer) -> Iterator[redis.Redis]:
 
 
 @pytest.fixture
-def hinted(make_shop, redis_server: RedisServer, hints: redis.Redis) -> Iterator[Shop]:
-    shop = make_shop(hint=redis_server.url)
-    yield shop
-    shop.app.extensions["idempotency"].hint.close()
+def make_shop(make_shop):
+    """As everywhere; the connections to the hint's server are closed behind the test."""
+    shops = []
+
+    def make(**settings):
+        shops.append(make_shop(**settings))
+        return shops[-1]
+
+    yield make
+    for shop in shops:
+        if (hint := shop.app.extensions["idempotency"].hint) is not None:
+            hint.close()
+
+
+@pytest.fixture
+def hinted(make_shop, redis_server: RedisServer, hints: redis.Redis) -> Shop:
+    return make_shop(hint=redis_server.url)
 
 
 @contextmanager

@@ -77,7 +77,7 @@ class Exports:
         return {self.post(json={"year": 0}).headers[REFERENCE]}  # a refusal names it, and changes nothing
 
     def work(self, ticket: str | None = None, job: Callable[[], Any] | None = None) -> bool:
-        """Be the worker: deliver a ticket, the last one unless told otherwise."""
+        """Deliver a ticket as a queue does, the last one unless told otherwise."""
 
         def make() -> Any:
             self.worked.append(str(reference()))

@@ -14,6 +14,21 @@ from tests.fixtures.redis import RedisServer
 
 
 @pytest.fixture
+def make_shop(make_shop: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
+    """As everywhere; the connections to the hint's server are closed behind the test."""
+    shops: list[Any] = []
+
+    def make(**settings: Any) -> Any:
+        shops.append(make_shop(**settings))
+        return shops[-1]
+
+    yield make
+    for shop in shops:
+        if (hint := shop.app.extensions["idempotency"].hint) is not None:
+            hint.close()
+
+
+@pytest.fixture
 def hints(redis_server: RedisServer) -> Iterator[redis.Redis]:
     with closing(redis_server.client()) as client:
         client.flushall()
