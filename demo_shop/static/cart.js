@@ -26,9 +26,10 @@ function enhanceLine(item) {
     event.preventDefault();
     const button = /** @type {HTMLButtonElement | null} */ (event.submitter);
     if (button?.getAttribute("aria-disabled") === "true") {
-      toast(item.dataset.full ?? "", "bad");
+      toast(item.dataset.full ?? "", "limit"); // not "bad": the answers to the clicks before are still to come
       return;
     }
+    document.querySelector("[data-toast] .toast-limit")?.remove();
     line.wanted = Number(button?.value ?? line.wanted);
     show(item, line.wanted);
     if (line.busy) return;

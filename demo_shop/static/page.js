@@ -11,7 +11,7 @@ export const CARELESS = protection === "0";
 /** The lab simulates a double click on every payment. */
 export const DOUBLE_CLICK = doubleClick === "1";
 
-/** @typedef {"busy" | "good" | "bad"} Tone */
+/** @typedef {"busy" | "good" | "bad" | "limit"} Tone */
 
 /**
  * Show a message in a status line. It is a live region, so screen readers announce it.

@@ -180,12 +180,16 @@ def test_the_last_one_that_can_be_had_leaves_the_keyboard_its_place(visit):
     more.focus()
     for _ in range(6):  # as a key that is held down: elsewhere it would press another button
         page.keyboard.press("Enter")
-    ada.see_in(page.locator("[data-toast]"), "20 is the most of one product.")
-    ada.wait_for_answers()
+    ada.wait_for_answers()  # which take no word back
 
+    ada.see_in(page.locator("[data-toast]"), "20 is the most of one product.")
     expect(more).to_be_focused()
     expect(more).to_be_disabled()
     expect(page.locator("[data-quantity]")).to_have_text("20")
+
+    ada.press("One less")
+    ada.see_in(page.locator("[data-quantity]"), "19")
+    expect(page.locator("[data-toast]")).not_to_contain_text("20 is the most")
 
 
 def test_who_asks_for_too_many_is_told_how_many_there_are(visit):
