@@ -17,7 +17,7 @@ export UV_SYSTEM_CERTS ?= true
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help test soak lowest matrix ecosystem conformance lint format coverage bench docs pictures demo proof chaos failover release clean
+.PHONY: help test soak lowest matrix ecosystem conformance lint format coverage bench docs pictures demo workshop proof chaos failover release clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -79,6 +79,9 @@ pictures: $(READY) ## take the pictures of the README and the demo page from the
 
 demo: $(DEMO_READY) ## run the demo shop and print its address; accepts PORT=8080 and DATABASE_URL=postgresql://...
 	@$(BIN)/python -m demo_shop $(ARGS)
+
+workshop: $(DEMO_READY) ## list the labs of the workshop; LAB=1 begins the first, CHECK=1 checks your code
+	@$(BIN)/python -m docs.workshop $(if $(CHECK),check $(CHECK),$(if $(LAB),start $(LAB))) $(ARGS)
 
 proof: $(READY) ## load the demo shop with retries, then audit it; accepts SECONDS, USERS, SEED and STORE=sqlite or mariadb
 	@$(BIN)/python -m loadtests proof $(RUN) $(ARGS)

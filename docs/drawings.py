@@ -11,6 +11,7 @@ import tomllib
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
+from difflib import unified_diff
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -365,6 +366,24 @@ DRAWINGS: dict[str, Callable[[], str]] = {
 }
 
 
+def changes(before: str, after: str) -> str:
+    """Show what a lab of the workshop changes in its code; where the code is, is of no interest."""
+    steps = ROOT / "docs" / "workshop" / "steps"
+    old, new = ((steps / f"{name}.py").read_text("utf-8").splitlines() for name in (before, after))
+    lines = list(unified_diff(old, new, lineterm="", n=2))[2:]
+    return "\n".join(["```diff", *("…" if line.startswith("@@") else line for line in lines), "```"])
+
+
+class Changes(SphinxDirective):
+    """Show what a lab changes, by the names of its code before and after."""
+
+    required_arguments = 2
+
+    def run(self) -> list[nodes.Node]:
+        self.env.note_reread()
+        return self.parse_text_to_nodes(changes(*self.arguments))
+
+
 class Drawing(SphinxDirective):
     """Put what the function of the directive's name says into the page."""
 
@@ -377,4 +396,5 @@ def setup(app: Sphinx) -> dict[str, object]:
     """Announce the directives to Sphinx."""
     for name in DRAWINGS:
         app.add_directive(name, Drawing)
+    app.add_directive("changes", Changes)
     return {"parallel_read_safe": True}
