@@ -166,3 +166,10 @@ def test_what_the_tester_found_speaks_of_promises_that_there_are_and_ours_hold()
             assert not server["broken"]
             assert server["not_shown"].keys() <= {"key-unbalanced"}  # in Stripe's dialect a quote is a part of the key
     assert {server["is_others"] for server in found["servers"]} == {True, False}
+
+
+def test_a_lab_shows_what_its_solution_changes_and_no_path_of_the_machine():
+    shown = drawings.changes("compared", "claimed")
+
+    assert '+                db.execute("INSERT INTO answers VALUES (?, ?, NULL)", [id, asked])' in shown.splitlines()
+    assert str(PACKAGE.parent) not in shown

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from docs import drawings
 from docs.workshop.__main__ import main
 from docs.workshop.checks import Broken
 from docs.workshop.labs import HERE, LABS, checks_of
@@ -111,10 +110,3 @@ def test_the_picture_has_a_column_for_each_request():
     column = first.index("Ada's copy")
     assert any(line[column:].startswith("← 201") for line in rest)
     assert any("is stopped here by the system" in line[:column] for line in rest)
-
-
-def test_a_page_shows_what_its_solution_changes_and_no_path_of_the_machine():
-    shown = drawings.changes("compared", "claimed")
-
-    assert '+                db.execute("INSERT INTO answers VALUES (?, ?, NULL)", [id, asked])' in shown.splitlines()
-    assert str(HERE.parents[1]) not in shown
