@@ -15,6 +15,8 @@ from sybil.parsers.myst import PythonCodeBlockParser
 
 from flask_idempotency.guards.housekeeping import Housekeeper
 
+pytest_plugins = ["tests.fixtures.connections"]
+
 
 def _open_page(namespace: dict[str, Any]) -> None:
     """Begin a page in an empty folder: an example's instance folder, and its database, belong there."""

@@ -5,7 +5,6 @@ import gc
 import json
 import os
 import shutil
-import sqlite3
 import sys
 import tempfile
 import threading
@@ -18,8 +17,8 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
-from sqlalchemy import event
-from sqlalchemy.pool import ConnectionPoolEntry, Pool, QueuePool
+
+from tests.fixtures.connections import close_pools, forget_pools
 
 # The published contract suite asserts like a test and shall explain itself like one, whoever imports it first.
 pytest.register_assert_rewrite("flask_idempotency.testing", "tests.stores.machine", "tests.stores.worlds")
@@ -108,24 +107,12 @@ def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return str(request.getfixturevalue("postgres_url"))
 
 
-_USED_POOLS: set[Pool] = set()
-
-
-@event.listens_for(Pool, "connect")
-def _note_pool(connection: object, entry: ConnectionPoolEntry) -> None:
-    if isinstance(connection, sqlite3.Connection):
-        _USED_POOLS.add(entry._ConnectionRecord__pool)  # type: ignore[attr-defined]  # there is no public way to it
-
-
 @pytest.fixture(autouse=True)
 def no_file_left_open() -> Iterator[None]:
     """Close the idle SQLite connections of apps that a test has made and dropped; Python 3.13 warns of open ones."""
-    _USED_POOLS.clear()
+    forget_pools()
     yield
-    while _USED_POOLS:  # a thread that goes on may use another meanwhile
-        pool = _USED_POOLS.pop()
-        if not isinstance(pool, QueuePool) or not pool.checkedout():
-            pool.dispose()
+    close_pools()
 
 
 @pytest.fixture(autouse=True)

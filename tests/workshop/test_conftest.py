@@ -1,4 +1,4 @@
-"""What conftest promises every test: an empty database of each kind, and no thread left behind."""
+"""What conftest promises every test: an empty database of each kind, and no thread or connection left behind."""
 
 import os
 import subprocess
@@ -79,3 +79,23 @@ def test_a_test_that_leaves_a_thread_fails(tmp_path: Path):
     assert "2 passed, 1 error" in run.stdout
     assert "ERROR at teardown of test_careless" in run.stdout
     assert "the test left threads behind: forgotten" in run.stdout
+
+
+def test_a_file_of_tests_that_leaves_a_connection_open_fails_and_the_next_one_does_not(tmp_path: Path):
+    careless = (
+        "import pytest, sqlite3\n"
+        "@pytest.fixture\n"
+        "def kept(): return [sqlite3.connect(':memory:')]\n"
+        "def test_tidy(): pass\n"
+        "def test_careless(kept): kept.append(kept)\n"
+    )
+    (tmp_path / "test_careless.py").write_text(careless)
+    (tmp_path / "test_tidy.py").write_text("def test_tidy(): pass\n")
+    plugin = ["-p", "tests.fixtures.connections", "-W", "error"]
+    command = [sys.executable, "-m", "pytest", "-c", os.devnull, "--rootdir", tmp_path, *plugin, tmp_path]
+
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+
+    assert "3 passed, 1 error" in run.stdout
+    assert "ERROR at teardown of test_careless" in run.stdout
+    assert "tests of test_careless.py left open, or failed to end: unclosed database in <" in run.stdout
