@@ -1,5 +1,6 @@
 """The proxy before PostgreSQL: each way to fail, as the client meets it and as the server has it."""
 
+import asyncio
 import socket
 import socketserver
 import threading
@@ -233,3 +234,18 @@ def test_the_end_of_the_server_reaches_the_client(own_postgres):
         with pytest.raises(psycopg.OperationalError):
             connection.execute("SELECT 1")
         connection.close()
+
+
+@pytest.mark.parametrize("steps", range(5))
+def test_a_connection_that_is_told_to_end_while_it_ends_does_so_at_the_server_too(proxy, proxied, direct, steps):
+    async def end_twice():
+        for link in proxy._links:
+            link.cancel()
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        await proxy._reset_links()
+
+    proxy._do(end_twice())
+
+    others = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    eventually(lambda: direct.execute(others).fetchone() == (0,), what="the end of the connection")
