@@ -3,6 +3,7 @@
 import functools
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -11,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.fixtures.processes import ROOT, Gunicorn, ask, ask_at_once, eventually, is_gone, race
+from tests.fixtures.processes import OWN_PORTS, ROOT, Gunicorn, ask, ask_at_once, eventually, free_port, is_gone, race
 
 HELLO = "tests.apps.hello:app"
 
@@ -204,3 +205,22 @@ def test_eventually_bears_with_the_errors_it_is_told_of():
 def test_eventually_lets_other_errors_through():
     with pytest.raises(ZeroDivisionError):
         eventually(lambda: 1 / 0, ignoring=ConnectionError)
+
+
+def four_ports(_: int) -> tuple[int, set[int]]:
+    return os.getpid(), {free_port() for _ in range(4)}
+
+
+def test_no_port_is_given_to_two_processes_nor_soon_to_one_again():
+    given = [four_ports(0), *race(3, four_ports, processes=3)]
+
+    assert len({pid for pid, _ in given}) == 4
+    assert len(set.union(*(ports for _, ports in given))) == 16
+
+
+def test_a_port_on_which_somebody_listens_is_not_given():
+    port = free_port()
+    with socket.create_server(("127.0.0.1", port)):
+        others = [free_port() for _ in range(2 * OWN_PORTS)]  # each comes up twice
+
+    assert port not in others
