@@ -224,10 +224,10 @@ def test_a_phase_that_meets_a_locked_table_is_rolled_back_in_time(
 def test_making_the_tables_waits_as_long_as_it_takes(
     url: str, books: Books, locking: Any, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(postgres_server, "LOCK_TIMEOUT", timedelta(milliseconds=20))
-    monkeypatch.setattr(postgres_server, "STATEMENT_TIMEOUT", timedelta(milliseconds=40))
+    monkeypatch.setattr(postgres_server, "LOCK_TIMEOUT", timedelta(milliseconds=150))
+    monkeypatch.setattr(postgres_server, "STATEMENT_TIMEOUT", timedelta(milliseconds=300))
     books.ask("DROP INDEX idempotency_record_running")
-    waits = WAITING + " AND state_change < clock_timestamp() - interval '200 ms'"
+    waits = WAITING + " AND state_change < clock_timestamp() - interval '500 ms'"
     with contextlib.closing(open_store(url)) as store, contextlib.ExitStack() as ends:
         ends.enter_context(locking("SHARE ROW EXCLUSIVE", "idempotency_record"))
 

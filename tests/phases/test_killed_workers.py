@@ -75,14 +75,14 @@ def test_a_worker_killed_before_it_finished_is_followed_by_one_who_goes_on_from_
 
     with pytest.raises(LOST):
         shop.order(key, X_Die_At=seam)
+    meanwhile = shop.order(key)  # at once: the lease is short
     left, stood, done = shop.books.of(key), shop.books.progress(key), shop.ledger.count("ran", intent=key)
-    meanwhile = shop.order(key)
     assert shop.books.lapse(key)
     answer = shop.order(key)
 
+    assert is_conflict(meanwhile)
     assert (stood, done) == (progress, ran)
     assert (left.state, left.charges) == ("running", charges)
-    assert is_conflict(meanwhile)
     assert is_first(answer)
     assert shop.books.of(key) == ONE
     assert shop.ledger.counts("run", "completed", intent=key) == (1 if seam == "signal.claimed" else 2, 1)
