@@ -27,7 +27,7 @@ from flask_idempotency.misplaced import find_misplaced
 from flask_idempotency.policy import DEFAULT, Exempt
 from flask_idempotency.state import current_state, longest_retention
 from flask_idempotency.stores import Store
-from flask_idempotency.stores.contract import partitioned
+from flask_idempotency.stores.partitioned import partitioned
 from flask_idempotency.views import BEHIND_DISPATCH, has_own_dispatch
 
 log = logging.getLogger("flask_idempotency")

@@ -28,10 +28,12 @@ class Event(StrEnum):
     TAKE_OVER = "take over"
     RENEW = "renew"
     RELEASE = "release"
+    FREE = "free"
     COMPLETE = "complete"
     QUARANTINE = "quarantine"
     RESOLVE = "resolve"
     REOPEN = "reopen"
+    FORGET = "forget"
     EXPIRE = "expire"
     REAP = "reap"
 
@@ -40,6 +42,7 @@ TRANSITIONS = {
     (State.ABSENT, Event.CLAIM): State.RUNNING,
     (State.RUNNING, Event.RENEW): State.RUNNING,  # by the owner: the lease is extended
     (State.RUNNING, Event.RELEASE): State.RUNNING,  # by the owner: the lease ends; nothing is deleted
+    (State.RUNNING, Event.FREE): State.RUNNING,  # by a person: the lease ends, and its owner has lost its claim
     (State.RUNNING, Event.TAKE_OVER): State.RUNNING,  # the lease expired or was ended: a new token
     (State.RUNNING, Event.COMPLETE): State.FINISHED,  # by the owner, late or not
     (
@@ -49,6 +52,7 @@ TRANSITIONS = {
     (State.RUNNING, Event.REAP): State.ABSENT,  # abandoned for its retention and grace, before any phase or effect
     (State.QUARANTINED, Event.RESOLVE): State.FINISHED,  # by a person, who gives the answer
     (State.QUARANTINED, Event.REOPEN): State.RUNNING,  # by a person: the next attempt resumes
+    (State.FINISHED, Event.FORGET): State.FINISHED,  # by a person: the answer is blanked, and retries get 410
     (State.FINISHED, Event.EXPIRE): State.ABSENT,  # by the clock, whether the row was deleted or not
 }
 

@@ -23,7 +23,7 @@ from flask_idempotency.core.reference import reference_of
 from flask_idempotency.core.snapshot import Answer, NotKept
 from flask_idempotency.errors import ClaimLost, RequestRefused, StoreUnavailable
 from flask_idempotency.stores import Store
-from flask_idempotency.stores.contract import partitioned
+from flask_idempotency.stores.partitioned import partitioned
 
 RENEWALS = 3  # per lease: two may fail before another attempt takes over from a live owner
 TRY_AGAIN = 0.5  # seconds: less than the Retry-After of clients, so that owners reach a recovered store first

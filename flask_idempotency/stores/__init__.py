@@ -9,7 +9,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from flask_idempotency.errors import ConfigError
-from flask_idempotency.stores.contract import ExpiringStore, PartitionedStore, Store, TransactionalStore
+from flask_idempotency.stores.contract import ExpiringStore, Store, TransactionalStore
+from flask_idempotency.stores.partitioned import PartitionedStore
 
 if TYPE_CHECKING:
     from pathlib import Path

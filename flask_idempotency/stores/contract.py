@@ -5,6 +5,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from flask_idempotency.core.checkpoint import Checkpoint
+from flask_idempotency.core.figures import Figures
 from flask_idempotency.core.lifecycle import State
 from flask_idempotency.core.record import Asked, Busy, Claim, Record, Settled
 from flask_idempotency.core.reference import Reference
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
 
 
 class Store(Protocol):
-    """claim · renew, checkpoint, complete, release, note, quarantine · find, browse, reap · resolve, reopen.
+    """claim · renew, checkpoint, complete, release, note, quarantine · find, browse, figures, reap · resolve, reopen,
+    free, forget, forget_scope.
 
     The second group acts only on a claim that is still ours; the last is for people.
     Every method raises StoreUnavailable if the store cannot be reached. Time is the store's clock, not the caller's.
@@ -97,6 +99,26 @@ class Store(Protocol):
         *refuted* names the effects that were sent and did not happen, each with its proof.
         """
 
+    def free(self, record: RecordId, remark: str) -> bool:
+        """End the lease of a running record, whoever holds it; False if it is not running.
+
+        The next attempt resumes at once, and does not count as a takeover. Every later write of the former owner raises
+        ClaimLost. *remark* is added to the reason with the time.
+        """
+
+    def forget(self, record: RecordId, remark: str) -> bool:
+        """Blank the answer and the results of a finished record, expired or not; False if there is none.
+
+        The record stays until it expires, as one whose body was not kept: a retry never runs again. *remark* is added
+        to the reason with the time. Forgetting again changes nothing.
+        """
+
+    def forget_scope(self, scope: Scope, remark: str) -> int:
+        """Do the same for every finished record of a caller, one after the other; say how many there are.
+
+        What is running or quarantined, also with a stored request, is left as it is.
+        """
+
     def abandoned(self, age: timedelta, limit: int = 50) -> list[Record]:
         """Read running records that no attempt holds and whose request was stored more than *age* ago.
 
@@ -107,9 +129,17 @@ class Store(Protocol):
         """Read one record. An expired one counts as absent."""
 
     def browse(
-        self, *, reference: Reference | None = None, state: State | None = None, limit: int = 50
+        self,
+        *,
+        reference: Reference | None = None,
+        scope: Scope | None = None,
+        state: State | None = None,
+        limit: int = 50,
     ) -> list[Record]:
         """Read records for a person, newest first, expired ones included until they are reaped."""
+
+    def figures(self) -> Figures:
+        """Count the records, at a cost that does not grow with their number; where it would, estimate."""
 
     def reap(self, grace: timedelta, limit: int = 500) -> int:
         """Delete at most *limit* finished records that expired more than *grace* ago; say how many."""
@@ -306,27 +336,3 @@ class TransactionalStore(Store, Protocol):
 
         Raises OutcomeUnknown if it takes too long.
         """
-
-
-@runtime_checkable
-class PartitionedStore(Protocol):
-    """partition · upkeep. A store that can keep its records by the day of their expiry, and delete a day as a whole."""
-
-    def partition(self, retention: timedelta) -> None:
-        """Create the store in this form, or change one that is in use into it, without losing a record.
-
-        Raises ConfigError, in one sentence, if that is not possible.
-        """
-
-    def upkeep(self, retention: timedelta, grace: timedelta | None) -> None:
-        """Make room for the days that come, and delete those on which everything expired more than *grace* ago.
-
-        *retention* is the longest of any view; without *grace*, nothing is deleted. No claim waits for it. Does nothing
-        if the store has another form, so it can be called at any time.
-        """
-
-
-def partitioned(store: Store) -> PartitionedStore | None:
-    """Give the store as one that can be partitioned, if it is one, whatever stands in front of it."""
-    inner = getattr(store, "inner", store)
-    return inner if isinstance(inner, PartitionedStore) else None

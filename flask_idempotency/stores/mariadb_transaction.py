@@ -185,7 +185,7 @@ class MariaTransactions(MariaServer):
             if not say(connection, self._statement("finish"), values):
                 raise ClaimLost
             if claim.guard.replaces:
-                say(connection, self._statement("forget"), values)
+                say(connection, self._statement("drop_checkpoints"), values)
         except Error as error:
             if code_of(error) != NO_SAVEPOINT:
                 raise self._unavailable(error) from error

@@ -1,6 +1,7 @@
 """Records in a dict behind a lock, for tests and for trying things out. They end with the process."""
 
 import secrets
+from collections import Counter
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -8,12 +9,13 @@ from datetime import UTC, datetime, timedelta
 from threading import Lock
 
 from flask_idempotency.core.checkpoint import REQUEST, Checkpoint, Kind, Progress
+from flask_idempotency.core.figures import Figures
 from flask_idempotency.core.fingerprint import same
 from flask_idempotency.core.lifecycle import ABANDONED, TOO_MANY_TAKEOVERS, Event, State, after, is_expired, is_poison
 from flask_idempotency.core.record import Asked, Busy, Claim, Finished, Lease, Quarantined, Record, Running, Settled
 from flask_idempotency.core.reference import Reference, reference_of
-from flask_idempotency.core.scope import RecordId
-from flask_idempotency.core.snapshot import Answer
+from flask_idempotency.core.scope import RecordId, Scope
+from flask_idempotency.core.snapshot import Answer, NotKept
 from flask_idempotency.errors import ClaimLost
 
 
@@ -166,6 +168,35 @@ class MemoryStore:
                 self._move(row, Event.REOPEN)
             return row is not None
 
+    def free(self, record: RecordId, remark: str) -> bool:
+        """End the lease of a running record, whoever holds it."""
+        with self._lock:
+            row = self._rows.get(record)
+            if row is None or row.state is not State.RUNNING:
+                return False
+            row.token, row.lease_until, row.reason = None, self._now(), self._remarked(row, remark)
+            self._move(row, Event.FREE)
+            return True
+
+    def forget(self, record: RecordId, remark: str) -> bool:
+        """Blank the answer and the results of a finished record."""
+        with self._lock:
+            row = self._rows.get(record)
+            if row is None or row.answer is None:
+                return False
+            blank = NotKept(row.answer.status)
+            if row.answer != blank:
+                row.answer, row.reason = blank, self._remarked(row, remark)
+                row.checkpoints = {
+                    name: (replace(made, result=None), at) for name, (made, at) in row.checkpoints.items()
+                }
+                self._move(row, Event.FORGET)
+            return True
+
+    def forget_scope(self, scope: Scope, remark: str) -> int:
+        """Blank the answers and results of every finished record of a caller."""
+        return sum(self.forget(id_, remark) for id_, row in [*self._rows.items()] if row.asked.scope == scope)
+
     def abandoned(self, age: timedelta, limit: int = 50) -> list[Record]:
         """Read requests that were abandoned half-way and can be resumed."""
         with self._lock:
@@ -187,16 +218,39 @@ class MemoryStore:
             return None if row is None else self._record(row)
 
     def browse(
-        self, *, reference: Reference | None = None, state: State | None = None, limit: int = 50
+        self,
+        *,
+        reference: Reference | None = None,
+        scope: Scope | None = None,
+        state: State | None = None,
+        limit: int = 50,
     ) -> list[Record]:
         """Read records for a person, newest first."""
         with self._lock:
             rows = [
                 row
                 for id_, row in self._rows.items()
-                if reference in (None, reference_of(id_)) and state in (None, row.state)
+                if reference in (None, reference_of(id_))
+                and scope in (None, row.asked.scope)
+                and state in (None, row.state)
             ]
             return [self._record(row) for row in sorted(rows, key=lambda row: row.created_at, reverse=True)[:limit]]
+
+    def figures(self) -> Figures:
+        """Count the records."""
+        with self._lock:
+            now, rows = self._now(), self._rows.values()
+            states = Counter(row.state for row in rows)
+            running = [now - row.created_at for row in rows if row.state is State.RUNNING]
+            expired = [now - row.expires_at for row in rows if row.expires_at and is_expired(row.expires_at, now)]
+            return Figures(
+                states[State.RUNNING],
+                states[State.QUARANTINED],
+                states[State.FINISHED] - len(expired),
+                len(expired),
+                oldest_running=max(running, default=None),
+                reap_lag=max(expired, default=None),
+            )
 
     def reap(self, grace: timedelta, limit: int = 500) -> int:
         """Delete at most *limit* finished records that expired more than *grace* ago."""
@@ -236,7 +290,7 @@ class MemoryStore:
         return row if row and row.state is State.QUARANTINED else None
 
     def _remarked(self, row: _Row, remark: str) -> str:
-        return f"{row.reason}; {remark} on {self._now():%Y-%m-%d %H:%M:%S} UTC"
+        return "; ".join(filter(None, [row.reason, f"{remark} on {self._now():%Y-%m-%d %H:%M:%S} UTC"]))
 
     def _give_up(self, row: _Row, reason: str) -> None:
         row.reason = "; ".join(filter(None, [row.reason, reason]))

@@ -170,8 +170,8 @@ class PostgresTransactions(PostgresPartitions):
             raise ClaimLost
         try:
             if claim.guard.replaces:
-                forget: Message = (self._statement("forget"), {"id": claim.id, "token": claim.guard.token})
-                if not converse(connection, [*before, record, forget]).rows(-2):
+                drop: Message = (self._statement("drop_checkpoints"), {"id": claim.id, "token": claim.guard.token})
+                if not converse(connection, [*before, record, drop]).rows(-2):
                     raise ClaimLost
                 replies = converse(connection, [end])
             else:

@@ -18,9 +18,8 @@ from typing import Any, cast
 
 from flask_idempotency.core.checkpoint import Checkpoint
 from flask_idempotency.core.framing import frame
-from flask_idempotency.core.lifecycle import State
 from flask_idempotency.core.record import Asked, Busy, Claim, Finished, Record, Settled
-from flask_idempotency.core.reference import Reference, reference_of
+from flask_idempotency.core.reference import reference_of
 from flask_idempotency.core.scope import RecordId
 from flask_idempotency.core.snapshot import SEALED, Answer, Damaged, NotKept, Snapshot
 from flask_idempotency.errors import ConfigError, StoreUnavailable
@@ -138,12 +137,9 @@ class SealedStore:
         found = self.inner.find(record)
         return None if found is None else self._open(found)
 
-    def browse(
-        self, *, reference: Reference | None = None, state: State | None = None, limit: int = 50
-    ) -> list[Record]:
+    def browse(self, **wanted: Any) -> list[Record]:
         """Read records for a person; an answer without its key counts as not kept, so that the list can be read."""
-        found = self.inner.browse(reference=reference, state=state, limit=limit)
-        return [self._open(record, is_for_people=True) for record in found]
+        return [self._open(record, is_for_people=True) for record in self.inner.browse(**wanted)]
 
     # -- transactions of the app's own -------------------------------------------------------------------------------
 

@@ -23,14 +23,15 @@ from flask_idempotency.core.record import (
     Settled,
 )
 from flask_idempotency.core.reference import Reference, id_range
-from flask_idempotency.core.scope import RecordId
-from flask_idempotency.core.snapshot import Answer
+from flask_idempotency.core.scope import RecordId, Scope
+from flask_idempotency.core.snapshot import Answer, NotKept, pack
 from flask_idempotency.errors import ClaimLost, OutcomeUnknown, StoreUnavailable
 from flask_idempotency.stores.database import TRIES, Fault, Rows
-from flask_idempotency.stores.rows import SqlRows, checkpoint_values, owner_values, to_bytes
-from flask_idempotency.stores.tables import SqlTables
+from flask_idempotency.stores.rows import checkpoint_values, owner_values, to_bytes
+from flask_idempotency.stores.sql_figures import SqlFigures
 
 REPEATED = 1024  # keys known to be retried: more than a process sees in a burst, 100 kB at most
+BATCH = 500  # records of a caller in one answer
 TOKEN_BYTES = 16  # random, so that none comes twice, not even after a failover
 
 
@@ -43,12 +44,12 @@ class Seen:
     point: str | None = None
 
 
-class SqlStore(SqlTables, SqlRows):
+class SqlStore(SqlFigures):
     """A store in a SQL database. A technology says how its statements are run, and what its errors mean."""
 
     reads_first: ClassVar[bool]  # whether a claim reads before it writes, where a failed write is expensive
-    taking_over: Sequence[str] = ("take_over", "forget")
-    restarting: Sequence[str] = ("take_over", "forget")  # a record that has expired
+    taking_over: Sequence[str] = ("take_over", "drop_checkpoints")
+    restarting: Sequence[str] = ("take_over", "drop_checkpoints")  # a record that has expired
     reaping: ClassVar[Sequence[str]] = ("reap",)  # its statements; the one that deletes records comes last
     reaping_abandoned: ClassVar[Sequence[str]] = ("reap_abandoned",)
 
@@ -144,6 +145,28 @@ class SqlStore(SqlTables, SqlRows):
         # Wait first for anyone who has locked the record: if they settle it, nothing is refuted.
         return self._settle(record, remark, "reopen", [("position", values), *proofs, ("reopen", values)])
 
+    def free(self, record: RecordId, remark: str) -> bool:
+        """End the lease of a running record, whoever holds it."""
+        return self._settle(record, remark, "free", [("free", {"id": record, "remark": remark})])
+
+    def forget(self, record: RecordId, remark: str) -> bool:
+        """Blank the answer and the results of a finished record."""
+        found = self._run("finished", id=record)
+        for (status,) in found:
+            _, headers, _ = pack(record, NotKept(status))
+            values = {"id": record, "status": status, "headers": headers, "remark": remark}
+            self._run_all(("forget", "forget_results"), values)
+        return bool(found)
+
+    def forget_scope(self, scope: Scope, remark: str) -> int:
+        """Blank the answers and results of every finished record of a caller, each in a transaction of its own."""
+        done, last = 0, RecordId(b"")
+        while found := self._run("finished_of_scope", scope=scope, after=last, limit=BATCH):
+            for (id_,) in found:
+                last = RecordId(bytes(id_))
+                done += self.forget(last, remark)
+        return done
+
     def _settle(
         self, record: RecordId, remark: str, decisive: str, steps: Sequence[tuple[str, Mapping[str, object]]]
     ) -> bool:
@@ -180,11 +203,17 @@ class SqlStore(SqlTables, SqlRows):
         return next((self._record(row) for row in self._run("find", id=record)), None)
 
     def browse(
-        self, *, reference: Reference | None = None, state: State | None = None, limit: int = 50
+        self,
+        *,
+        reference: Reference | None = None,
+        scope: Scope | None = None,
+        state: State | None = None,
+        limit: int = 50,
     ) -> list[Record]:
         """Read records for a person, newest first."""
         lowest, highest = id_range(reference) if reference else (bytes(32), b"\xff" * 32)
-        rows = self._run("browse", lowest=lowest, highest=highest, state=state and state.value, limit=limit)
+        values = {"lowest": lowest, "highest": highest, "state": state and state.value, "limit": limit}
+        rows = self._run("browse", **values) if scope is None else self._run("browse_scope", scope=scope, **values)
         return [self._record(row) for row in rows]
 
     def reap(self, grace: timedelta, limit: int = 500) -> int:

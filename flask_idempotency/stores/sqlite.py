@@ -116,6 +116,9 @@ class SqliteStore(SqlitePhases):
         self._line.go_on()
         return found  # if this is not reached, the connection is closed, which ends the transaction
 
+    def _bytes(self) -> int | None:
+        return None if self._is_apps_own else super()._bytes()  # the file has the app's own tables, too
+
     def _say(self, connection: PoolProxiedConnection, message: Message) -> Rows:
         return list(connection.cursor().execute(*message).fetchall())
 

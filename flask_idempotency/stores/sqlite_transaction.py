@@ -205,7 +205,7 @@ class SqliteTransactions(SqlTransactionalStore):
                 raise ClaimLost
             assert isinstance(claim.guard, Transaction), "a lease is completed, not finished"
             if claim.guard.replaces:
-                connection.execute(self._statement("forget"), values)
+                connection.execute(self._statement("drop_checkpoints"), values)
             connection.execute(_end(claim.guard.is_within))
         self._line.go_on()
         _let_go(connection)

@@ -3,6 +3,7 @@
 from flask_idempotency.core.lifecycle import State
 from flask_idempotency.core.record import Finished
 from flask_idempotency.core.reference import reference_of
+from flask_idempotency.core.scope import Scope
 from flask_idempotency.stores import Store
 from flask_idempotency.testing.acting import begin, claimed, wear_out
 from flask_idempotency.testing.given import CREATED, LEASE, MOMENT, RETENTION, LetPass, make_asked
@@ -71,6 +72,25 @@ class Looking:
         reference = reference_of(make_asked("order-2").id)
         assert store.browse(reference=reference, state=State.RUNNING) == []
         assert len(store.browse(reference=reference, state=State.FINISHED)) == 1
+
+    def test_browsing_by_scope_shows_what_one_caller_has(self, store: Store, let_pass: LetPass) -> None:
+        """Newest first; a state and a reference may be added."""
+        for key in ("first", "second", "third"):
+            claimed(store.claim(make_asked(key), LEASE))
+            claimed(store.claim(make_asked(key, scope="bob"), LEASE))
+            let_pass(MOMENT)
+        store.complete(begin(store, "fourth"), CREATED, RETENTION)
+
+        found = store.browse(scope=Scope("bob"))
+        some = store.browse(scope=Scope("bob"), limit=1)
+        finished = store.browse(scope=Scope("ada"), state=State.FINISHED)
+        both = store.browse(scope=Scope("bob"), reference=reference_of(make_asked("second").id))
+
+        newest_first = [make_asked(key, scope="bob") for key in ("third", "second", "first")]
+        assert [record.asked for record in found] == newest_first
+        assert [record.asked for record in some] == newest_first[:1]
+        assert [record.asked for record in finished] == [make_asked("fourth")]
+        assert both == store.browse(scope=Scope("nobody")) == []
 
     def test_browsing_shows_expired_records_until_they_are_reaped(self, store: Store, let_pass: LetPass) -> None:
         """Support may be asked about yesterday's request."""

@@ -21,13 +21,14 @@ LEAVING = {
     State.RUNNING: {
         Event.RENEW: State.RUNNING,
         Event.RELEASE: State.RUNNING,
+        Event.FREE: State.RUNNING,
         Event.TAKE_OVER: State.RUNNING,
         Event.COMPLETE: State.FINISHED,
         Event.QUARANTINE: State.QUARANTINED,
         Event.REAP: State.ABSENT,
     },
     State.QUARANTINED: {Event.RESOLVE: State.FINISHED, Event.REOPEN: State.RUNNING},
-    State.FINISHED: {Event.EXPIRE: State.ABSENT},
+    State.FINISHED: {Event.FORGET: State.FINISHED, Event.EXPIRE: State.ABSENT},
 }
 
 

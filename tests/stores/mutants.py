@@ -424,7 +424,7 @@ class LosesPointOnTakeover(Mutant):
 class ForgetsCheckpointsOnTakeover(Mutant):
     """Whoever takes over knows where the record stands, and not what was done."""
 
-    changes = (("forget", "AND point IS NULL", ""),)
+    changes = (("drop_checkpoints", "AND point IS NULL", ""),)
 
 
 class KeepsPointInNewEpoch(Mutant):
@@ -436,7 +436,7 @@ class KeepsPointInNewEpoch(Mutant):
 class KeepsCheckpointsInNewEpoch(Mutant):
     """A key that is new again finds the work of the old one done."""
 
-    changes = (("forget", "WHERE record_id = :id", "WHERE false"),)
+    changes = (("drop_checkpoints", "WHERE record_id = :id", "WHERE false"),)
 
 
 class KeepsReasonInNewEpoch(Mutant):
@@ -912,7 +912,7 @@ class MissesCommitsInText(PhaseMutant):
 class ReplacesWithOldCheckpoints(PhaseMutant):
     """A record of the transaction guard has the checkpoints of the one before it."""
 
-    changes = (("forget", "WHERE record_id = :id", "WHERE false"),)
+    changes = (("drop_checkpoints", "WHERE record_id = :id", "WHERE false"),)
 
 
 class BeginsPhasesAgain(PhaseMutant):

@@ -102,7 +102,7 @@ MUTANTS = {
     "reaps at once": ("expired_ids", " - INTERVAL :grace MICROSECOND", "", "reap"),
     "reaps what runs": ("expired_ids", "state = 'finished' AND expires_at <", "created_at <", "reap"),
     "reaps progress": ("untouched_ids", " AND (point IS NULL OR point = :request)", "", "abandoned"),
-    "forgets no checkpoint": ("forget", "record_id = :id", "record_id = NULL", "checkpoint"),
+    "forgets no checkpoint": ("drop_checkpoints", "record_id = :id", "record_id = NULL", "checkpoint"),
     "restarts an effect's time": ("mark", "idempotency_checkpoint.at, VALUES(at))", "VALUES(at), VALUES(at))", "sen"),
     "sets the state first": (
         "mark",

@@ -17,7 +17,7 @@ from flask_idempotency.core.record import Busy, Claim, Settled
 from flask_idempotency.core.snapshot import Snapshot
 from flask_idempotency.errors import ClaimLost, ConfigError, StoreUnavailable
 from flask_idempotency.stores import include_object, open_store, postgres_partitions
-from flask_idempotency.stores.contract import partitioned
+from flask_idempotency.stores.partitioned import partitioned
 from flask_idempotency.stores.postgres import PostgresStore
 from flask_idempotency.testing import LEASE, RETENTION, make_asked
 from tests.fixtures.postgres import Postgres

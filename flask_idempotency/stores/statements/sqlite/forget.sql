@@ -1,4 +1,7 @@
--- Delete the checkpoints of a record that starts again after its expiry: they belong to the expired epoch.
-DELETE FROM idempotency_checkpoint
- WHERE record_id = :id
-   AND EXISTS (SELECT 1 FROM idempotency_record WHERE id = :id AND token = :token AND point IS NULL)
+-- Blank the answer of a finished record, expired or not: the headers given are those of a body that was not kept.
+-- No row back: that was done before, or it is another record by now.
+UPDATE idempotency_record
+   SET headers = :headers, body = NULL,
+       reason = coalesce(reason || '; ', '') || :remark || strftime(' on %Y-%m-%d %H:%M:%S UTC', 'now')
+ WHERE id = :id AND state = 'finished' AND status = :status AND (body IS NOT NULL OR headers <> :headers)
+RETURNING id
