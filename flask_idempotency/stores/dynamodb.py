@@ -15,11 +15,11 @@ from flask_idempotency.core.fingerprint import Fingerprint, same
 from flask_idempotency.core.lifecycle import TOO_MANY_TAKEOVERS, State, is_poison
 from flask_idempotency.core.record import Asked, Busy, Claim, Lease, Record, Settled
 from flask_idempotency.core.reference import reference_of
-from flask_idempotency.core.scope import RecordId
-from flask_idempotency.core.snapshot import Answer, NotKept, Snapshot
+from flask_idempotency.core.scope import RecordId, Scope
+from flask_idempotency.core.snapshot import Answer, NotKept, Snapshot, pack
 from flask_idempotency.errors import BodyTooLarge, ClaimLost, ConfigError, OutcomeUnknown, StoreUnavailable
 from flask_idempotency.stores.dynamodb_clock import ServiceClock
-from flask_idempotency.stores.dynamodb_conditions import ABSENT, as_seen, at_one_of, not_begun_anew, owned_by
+from flask_idempotency.stores.dynamodb_conditions import ABSENT, Condition, as_seen, at_one_of, not_begun_anew, owned_by
 from flask_idempotency.stores.dynamodb_items import (
     CHECKPOINT,
     LARGEST,
@@ -33,6 +33,7 @@ from flask_idempotency.stores.dynamodb_items import (
     step_value,
     steps_in,
     to_milliseconds,
+    without_results,
 )
 from flask_idempotency.stores.dynamodb_listing import Change, DynamoListing, given_up, is_free, said
 from flask_idempotency.stores.dynamodb_schema import check_expiry, check_table, create_table
@@ -267,6 +268,36 @@ class DynamoStore(DynamoListing):
 
         return self._rewrite(record, change)
 
+    def free(self, record: RecordId, remark: str) -> bool:
+        """End the lease of a running record, whoever holds it."""
+
+        def change(item: Item) -> Change:
+            if item["state"] != State.RUNNING:
+                return None
+            return {"lease_until": self._table.earliest(), "reason": self._remarked(item, remark)}, ["token"]
+
+        return self._rewrite(record, change)
+
+    def forget(self, record: RecordId, remark: str) -> bool:
+        """Blank the answer and the results of a finished record."""
+        is_there = False
+
+        def change(item: Item) -> Change:
+            nonlocal is_there
+            is_there = item["state"] == State.FINISHED
+            _, headers, _ = pack(record, NotKept(item.get("status") or 0))
+            if not is_there or ("body" not in item and item["headers"] == headers):
+                return None
+            return {**without_results(item), "headers": headers, "reason": self._remarked(item, remark)}, ["body"]
+
+        return self._rewrite(record, change) or is_there
+
+    def forget_scope(self, scope: Scope, remark: str) -> int:
+        """Blank the answers and results of every finished record of a caller; the whole table is read for them."""
+        theirs = Condition("@scope = :scope AND @state = :finished", {"scope": scope, "finished": State.FINISHED.value})
+        pages = self._table.pages("scan", **theirs.as_filter("FilterExpression"))
+        return sum(self.forget(RecordId(item["id"]), remark) for page in pages for item in page)
+
     def find(self, record: RecordId) -> Record | None:
         """Read one record. An expired one counts as absent."""
         item = self._table.read(record)
@@ -278,7 +309,7 @@ class DynamoStore(DynamoListing):
 
     def _remarked(self, item: Item, remark: str) -> str:
         now = datetime.fromtimestamp(self._table.latest() / 1000, UTC)
-        return f"{item.get('reason')}; {remark} on {now:%Y-%m-%d %H:%M:%S} UTC"
+        return said(item, f"{remark} on {now:%Y-%m-%d %H:%M:%S} UTC")
 
 
 def _is_owned_by(claim: Claim, item: Item) -> bool:

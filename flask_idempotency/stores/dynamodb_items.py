@@ -94,6 +94,11 @@ def steps_in(item: Item, now: int) -> list[Checkpoint]:
     return sorted(made, key=lambda each: each.position)
 
 
+def without_results(item: Item) -> Item:
+    """Give the checkpoints of a record without what they returned."""
+    return {name: {**value, "result": None} for name, value in item.items() if name.startswith(CHECKPOINT)}
+
+
 def answer_attributes(record: RecordId, answer: Answer, expires_at: int, grace: timedelta) -> Item:
     """Give the attributes of an answer, and when the service may delete the item, in seconds."""
     status, headers, body = pack(record, answer)

@@ -10,10 +10,11 @@ from itertools import islice
 from typing import Any
 
 from flask_idempotency.core.checkpoint import REQUEST
+from flask_idempotency.core.figures import Figures
 from flask_idempotency.core.lifecycle import ABANDONED, State
 from flask_idempotency.core.record import Record
 from flask_idempotency.core.reference import Reference
-from flask_idempotency.core.scope import RecordId
+from flask_idempotency.core.scope import RecordId, Scope
 from flask_idempotency.errors import StoreUnavailable
 from flask_idempotency.stores.dynamodb_conditions import Condition, as_seen
 from flask_idempotency.stores.dynamodb_items import (
@@ -21,6 +22,7 @@ from flask_idempotency.stores.dynamodb_items import (
     SINCE,
     Item,
     in_state,
+    milliseconds,
     record_in,
     shelf,
     to_milliseconds,
@@ -29,6 +31,8 @@ from flask_idempotency.stores.dynamodb_schema import INDEX
 from flask_idempotency.stores.dynamodb_table import BATCH, ConditionFailed, Table
 
 PAGES = 20  # of 1 MB each, that a person's look at finished records reads at most
+COUNTED = 5_000  # entries of each shard of the index, which has 32 for each state
+SAMPLE = 1_000  # items: one page, if they are small
 REWRITES = 5  # tries: whoever wrote in between has mostly settled the matter
 
 
@@ -51,18 +55,52 @@ class DynamoListing:
         return [self._record(item) for item in sorted(left, key=lambda item: item["lease_until"])[:limit]]
 
     def browse(
-        self, *, reference: Reference | None = None, state: State | None = None, limit: int = 50
+        self,
+        *,
+        reference: Reference | None = None,
+        scope: Scope | None = None,
+        state: State | None = None,
+        limit: int = 50,
     ) -> list[Record]:
         """Read records for a person, newest first. Of finished ones, only the first part of the table is read."""
         if reference is not None:
             found = self._query("@reference = :reference", {"reference": reference}, ConsistentRead=True)
-            items = [item for item in found if state in (None, item["state"])]
+            items = [item for item in found if state in (None, item["state"]) and scope in (None, item["scope"])]
         elif state in (State.RUNNING, State.QUARANTINED):
-            items = list(islice(self._unfinished(state, newest_first=True), limit))
+            listed = self._unfinished(state, newest_first=True)
+            items = list(islice((item for item in listed if scope in (None, item["scope"])), limit))
         else:
-            items = self._scan(state)
+            items = [item for item in self._scan(state) if scope in (None, item["scope"])]
         newest_first = sorted(items, key=lambda item: item["created_at"], reverse=True)
         return [self._record(item) for item in newest_first[:limit]]
+
+    def figures(self) -> Figures:
+        """Count what is not finished by the index of it, and estimate the others by a sample of the table."""
+        now, is_estimate, oldest = self._table.latest(), False, None
+        counts = dict.fromkeys((State.RUNNING, State.QUARANTINED), 0)
+        for state in counts:
+            for shard in range(SHARDS):
+                place = {"shelf": shelf(state, shard)}
+                listed = list(islice(self._query("@listed = :shelf", place, IndexName=INDEX), COUNTED))
+                counts[state] += len(listed)
+                is_estimate |= len(listed) == COUNTED
+                if state is State.RUNNING and listed:
+                    oldest = min(filter(None, [oldest, listed[0]["created_at"]]))
+        some, are_all = self._table.first_page(SAMPLE)
+        known = self._table.describe()
+        total = len(some) if are_all else max(len(some), known["ItemCount"])
+        dates = [item["expires_at"] for item in some if item.get("expires_at", now) < now]
+        expired = len(dates) if are_all else round(total * len(dates) / len(some))
+        return Figures(
+            counts[State.RUNNING],
+            counts[State.QUARANTINED],
+            max(0, total - sum(counts.values()) - expired),
+            expired,
+            known.get("TableSizeBytes") or None,
+            None if oldest is None else milliseconds(now - oldest),
+            milliseconds(now - min(dates)) if dates else None,
+            is_estimate=is_estimate or not are_all,
+        )
 
     def reap(self, grace: timedelta, limit: int = 500) -> int:
         """Delete finished records that expired more than *grace* ago, unless the service does so itself."""

@@ -117,6 +117,16 @@ class Table:
                 return
             after = {"ExclusiveStartKey": answer["LastEvaluatedKey"]}
 
+    def first_page(self, limit: int) -> tuple[list[Item], bool]:
+        """Read so many items, or 1 MB of them, and say whether there are no others. They come in no order."""
+        answer = self._ask("scan", TableName=self.name, Limit=limit)
+        return [from_item(each) for each in answer["Items"]], "LastEvaluatedKey" not in answer
+
+    def describe(self) -> dict[str, Any]:
+        """Read what the service knows of the table; its counts are some hours old."""
+        found: dict[str, Any] = self._ask("describe_table", TableName=self.name)["Table"]
+        return found
+
     # -- writing -----------------------------------------------------------------------------------------------------
 
     def put(self, item: Item, condition: Condition) -> None:

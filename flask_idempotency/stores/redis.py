@@ -3,7 +3,7 @@
 import secrets
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from itertools import islice
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
@@ -17,21 +17,27 @@ from flask_idempotency.core.scope import RecordId, Scope
 from flask_idempotency.core.snapshot import Answer, pack
 from flask_idempotency.errors import ClaimLost, OutcomeUnknown, StoreUnavailable
 from flask_idempotency.stores.redis_client import read_url
+from flask_idempotency.stores.redis_operators import (
+    BUCKETS,
+    FIRST,
+    MICROSECOND,
+    TOKEN_BYTES,
+    RedisOperators,
+    fields_of,
+    instant,
+    scored,
+)
 from flask_idempotency.stores.redis_server import TIMEOUT, VOLATILE, RedisServer, ServerFull, bucket_of
 from flask_idempotency.stores.rows import read_answer
 
 if TYPE_CHECKING:
     from sqlalchemy import URL
 
-TOKEN_BYTES = 16  # random, so that none comes twice, not even after a failover
-BUCKETS = [bucket_of(bytes([number])) for number in range(256)]  # enough to spread over any cluster; never change it
 MOST_LISTED = 1_000  # running records of one bucket that are looked at: 256,000 in all
 SKEW = timedelta(minutes=1)  # the clocks of a cluster's servers may differ; each script goes by its own server's
-_FIRST = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
 
 
-class RedisStore:
+class RedisStore(RedisOperators):
     """A store whose clock is the server's. It has no transactions of an app's own, so no phases.
 
     An index only proposes records; the script that acts on one decides again by the record itself.
@@ -74,7 +80,7 @@ class RedisStore:
                 return Claim(asked.id, asked.fingerprint, guard, attempt, bool(taken_over), point.decode() or None)
             case b"busy":
                 known, left = found
-                return Busy(Fingerprint.from_bytes(known), left * _MICROSECOND)
+                return Busy(Fingerprint.from_bytes(known), left * MICROSECOND)
         is_new, row = found
         return Settled(_record(row), bool(is_new))
 
@@ -111,7 +117,7 @@ class RedisStore:
                 Progress(progress.decode()),
                 int(generation),
                 result.decode() or None,
-                age * _MICROSECOND,
+                age * MICROSECOND,
             )
             for name, kind, position, progress, generation, result, age in self._server.run("checkpoints", record)
         ]
@@ -147,25 +153,29 @@ class RedisStore:
         return None if row is None or _has_expired(row) else _record(row)
 
     def browse(
-        self, *, reference: Reference | None = None, state: State | None = None, limit: int = 50
+        self,
+        *,
+        reference: Reference | None = None,
+        scope: Scope | None = None,
+        state: State | None = None,
+        limit: int = 50,
     ) -> list[Record]:
         """Read records for a person, newest first; of running ones, those whose leases end last."""
         if reference is not None:
             lowest, _ = id_range(reference)
             score = _score(lowest)
             (ids,) = self._server.ask([("ZRANGEBYSCORE", bucket_of(lowest) + b"references", score, score)])
+            found = self._read(ids, scope, state)
         elif state is State.RUNNING:
-            ids = self._latest("running", MOST_LISTED)
-        elif state is State.QUARANTINED:
-            ids = self._latest("quarantined", limit)[:limit]
+            found = self._read(self._latest("running", MOST_LISTED), scope, state)
         else:
-            ids = self._latest("created", limit)[:limit]
-        found = self._read(ids, state)
-        wanted = limit
-        while state is State.FINISHED and reference is None and len(found) < limit and len(ids) == wanted:
-            wanted *= 2  # some of the newest are not finished
-            ids = self._latest("created", wanted)[:wanted]
-            found = self._read(ids, state)
+            index, wanted = "quarantined" if state is State.QUARANTINED else "created", limit
+            ids = self._latest(index, wanted)[:wanted]
+            found = self._read(ids, scope, state)
+            while len(found) < limit and len(ids) == wanted:
+                wanted *= 2  # some of the newest are another caller's, or not in this state
+                ids = self._latest(index, wanted)[:wanted]
+                found = self._read(ids, scope, state)
         return sorted(found, key=lambda each: each.created_at, reverse=True)[:limit]
 
     def reap(self, grace: timedelta, limit: int = 500) -> int:
@@ -205,14 +215,6 @@ class RedisStore:
             raise StoreUnavailable(retry_after=5)
         return Settled(record)
 
-    def _decision(self, record: RecordId, remark: str) -> tuple[bytes, str]:
-        """Name a call by a person, so that it is recognised if it is sent again, and date the remark."""
-        return secrets.token_bytes(TOKEN_BYTES), f"{remark} on {self._now(record):%Y-%m-%d %H:%M:%S} UTC"
-
-    def _now(self, record: RecordId | None = None) -> datetime:
-        """Ask for the time of a record's server, or of any."""
-        return _instant(self._server.run("clock", RecordId(bytes(32)) if record is None else record))
-
     def _due(self, index: str, age: timedelta, limit: int) -> list[RecordId]:
         """Give candidates whose time was more than *age* ago, the oldest first."""
         # Ids are digests, so the oldest of all are spread evenly over the buckets: a few of each are enough.
@@ -221,7 +223,7 @@ class RedisStore:
 
     def _before(self, index: str, line: datetime, of_each: int) -> list[RecordId]:
         """Read what is before *line* in an index, so many of each bucket, the oldest first."""
-        until, name = _micros(line - _FIRST), index.encode()
+        until, name = _micros(line - FIRST), index.encode()
         window = ("WITHSCORES", "LIMIT", 0, of_each)
         return self._sorted([("ZRANGEBYSCORE", bucket + name, "-inf", until, *window) for bucket in BUCKETS])
 
@@ -233,11 +235,12 @@ class RedisStore:
 
     def _sorted(self, asked: Sequence[tuple[object, ...]]) -> list[RecordId]:
         """Ask the indexes of all buckets together, and give the members of all by their score."""
-        found = [each for answer in self._server.ask(asked) for each in _scored(answer)]
+        found = [each for answer in self._server.ask(asked) for each in scored(answer)]
         return [id_ for id_, _ in sorted(found, key=itemgetter(1))]
 
-    def _read(self, ids: list[Any], state: State | None) -> list[Record]:
-        rows = (self._server.run("read", id_) for id_ in ids)
+    def _read(self, ids: list[Any], scope: Scope | None, state: State | None) -> list[Record]:
+        wanted = ids if scope is None else self._of_scope(ids, scope)
+        rows = (self._server.run("read", id_) for id_ in wanted)
         found = (_record(row) for row in rows if row is not None)
         return [record for record in found if state in (None, record.state)]
 
@@ -246,11 +249,7 @@ class RedisStore:
 
 
 def _micros(duration: timedelta) -> int:
-    return duration // _MICROSECOND
-
-
-def _instant(micros: bytes) -> datetime:
-    return _FIRST + int(micros) * _MICROSECOND
+    return duration // MICROSECOND
 
 
 def _score(record: bytes) -> int:
@@ -267,39 +266,29 @@ def _answer_values(record: RecordId, answer: Answer, retention: timedelta) -> tu
     return _micros(retention), REQUEST, status, headers, *(() if body is None else (body,))
 
 
-def _scored(answer: Any) -> list[tuple[RecordId, float]]:
-    """Read members and scores, which the driver gives as pairs or in turn."""
-    pairs = answer if answer and isinstance(answer[0], tuple | list) else zip(answer[::2], answer[1::2], strict=True)
-    return [(RecordId(member), float(score)) for member, score in pairs]
-
-
-def _fields(row: list[bytes]) -> dict[str, bytes]:
-    return {name.decode(): value for name, value in zip(row[::2], row[1::2], strict=True)}
-
-
 def _has_expired(row: list[bytes]) -> bool:
-    fields = _fields(row)
-    return "expires_at" in fields and is_expired(_instant(fields["expires_at"]), _instant(fields["now"]))
+    fields = fields_of(row)
+    return "expires_at" in fields and is_expired(instant(fields["expires_at"]), instant(fields["now"]))
 
 
 def _record(row: list[bytes]) -> Record:
-    fields = _fields(row)
+    fields = fields_of(row)
     texts = {name: fields[name].decode() for name in ("scope", "method", "path", "state")}
     id_, token = RecordId(fields["id"]), fields.get("token")
     fingerprint = Fingerprint.from_bytes(fields["fingerprint"])
     condition: Running | Finished | Quarantined
     match State(texts["state"]):
         case State.RUNNING:
-            until = _instant(fields["lease_until"])
-            condition = Running(token, until, until - _instant(fields["now"]))
+            until = instant(fields["lease_until"])
+            condition = Running(token, until, until - instant(fields["now"]))
         case State.FINISHED:
             answer = read_answer(id_, int(fields["status"]), fields["headers"].decode(), fields.get("body"))
-            condition = Finished(token, answer, _instant(fields["expires_at"]))
+            condition = Finished(token, answer, instant(fields["expires_at"]))
         case _:
             condition = Quarantined()
     asked = Asked(id_, Scope(texts["scope"]), texts["method"], texts["path"], fingerprint)
     point, reason = (fields[name].decode() if name in fields else None for name in ("point", "reason"))
-    return Record(asked, int(fields["attempt"]), _instant(fields["created_at"]), condition, point, reason)
+    return Record(asked, int(fields["attempt"]), instant(fields["created_at"]), condition, point, reason)
 
 
 def open_url(url: "str | URL", _: bool = False) -> RedisStore:

@@ -51,7 +51,7 @@ local function finish(retention, status, headers, body, request)
   move('finished', at)
 end
 
-local function forget()
+local function erase()
   redis.call('DEL', record, steps)
   for _, index in ipairs({references, created, running, finished, quarantined}) do redis.call('ZREM', index, id) end
 end
