@@ -263,7 +263,8 @@ def make_state(
         missing = f"the driver {wanted}: write {name}+{wanted}://... in SQLALCHEMY_DATABASE_URI"
         database = None  # its connections cannot be shared, so the records get connections of their own
     cipher = None if settings.encryption_keys is None else Cipher(settings.encryption_keys)
-    store = cast(Store, SealedStore(store, cipher))
+    recent = RecentReplays(replay_cache)
+    store = cast(Store, SealedStore(store, cipher, recent.clear))
     defaults = BlueprintDefaults() if defaults is None else defaults
     retention = partial(longest_retention, app, settings.retention, defaults)
     housekeeper = Housekeeper(store, settings.grace, retention, partial(_tell_as, app), enabled=settings.housekeeping)
@@ -277,7 +278,7 @@ def make_state(
         housekeeper,
         dialect,
         guard,
-        RecentReplays(replay_cache),
+        recent,
         database,
         caller,
         missing,

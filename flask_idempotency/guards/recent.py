@@ -44,3 +44,7 @@ class RecentReplays:
             while len(self._known) >= MOST:
                 del self._known[next(iter(self._known))]  # the one that was read first
         self._known[record.asked.id] = (monotonic() + self._lifetime, record)
+
+    def clear(self) -> None:
+        """Drop all: an answer was blanked. One that is being read meanwhile is kept for a lifetime at most."""
+        self._known.clear()

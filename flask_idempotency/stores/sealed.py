@@ -9,7 +9,7 @@ import json
 import logging
 import secrets
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -20,7 +20,7 @@ from flask_idempotency.core.checkpoint import Checkpoint
 from flask_idempotency.core.framing import frame
 from flask_idempotency.core.record import Asked, Busy, Claim, Finished, Record, Settled
 from flask_idempotency.core.reference import reference_of
-from flask_idempotency.core.scope import RecordId
+from flask_idempotency.core.scope import RecordId, Scope
 from flask_idempotency.core.snapshot import SEALED, Answer, Damaged, NotKept, Snapshot
 from flask_idempotency.errors import ConfigError, StoreUnavailable
 from flask_idempotency.stores.contract import Store, TransactionalStore
@@ -76,9 +76,12 @@ class Cipher:
 class SealedStore:
     """Any store, with encryption in front of it. What is not about answers or checkpoints is the store's own."""
 
-    def __init__(self, store: Store, cipher: Cipher | None) -> None:
-        """Without a *cipher*, nothing is encrypted, and what is cannot be read."""
-        self.inner, self._cipher = store, cipher
+    def __init__(self, store: Store, cipher: Cipher | None, on_forget: Callable[[], object] = lambda: None) -> None:
+        """Without a *cipher*, nothing is encrypted, and what is cannot be read.
+
+        *on_forget* is called when answers were blanked: nobody may have a copy of them in memory.
+        """
+        self.inner, self._cipher, self.on_forget = store, cipher, on_forget
         self._joined = cast(TransactionalStore, store)  # only asked for what the transaction guard needs
         # Since Python 3.12, isinstance() does not ask __getattr__ whether this is a TransactionalStore.
         for name in dir(TransactionalStore):
@@ -109,6 +112,20 @@ class SealedStore:
         """Let the next attempt resume a quarantined record; proofs are encrypted, as results are."""
         sealed = [(name, self._seal_text(record, name, proof)) for name, proof in refuted]
         return self.inner.reopen(record, remark, sealed)
+
+    def forget(self, record: RecordId, remark: str) -> bool:
+        """Blank the answer of a finished record, in the store and in the memory of this process."""
+        try:
+            return self.inner.forget(record, remark)
+        finally:
+            self.on_forget()
+
+    def forget_scope(self, scope: Scope, remark: str) -> int:
+        """Blank the answers of a caller, in the store and in the memory of this process."""
+        try:
+            return self.inner.forget_scope(scope, remark)
+        finally:
+            self.on_forget()
 
     def checkpoint(self, claim: Claim, made: Checkpoint) -> Claim:
         """Record how far a run has come, with an encrypted result."""

@@ -57,6 +57,31 @@ def test_another_caller_gets_nothing_from_it(shop):
     assert shop.n == 2
 
 
+@pytest.mark.parametrize("verb", ["forget", "forget_scope"])
+def test_what_this_process_forgets_is_gone_from_its_memory_at_once(shop, verb):
+    warm(shop)
+    store = shop.app.extensions["idempotency"].store
+    (record,) = shop.records()
+
+    getattr(store, verb)(record.asked.id if verb == "forget" else record.asked.scope, "forgotten by ada")
+    retry = shop.send()
+
+    assert (retry.status_code, retry.json["status"], shop.n) == (410, 410, 1)
+    assert retry.json["original_status"] == 201
+
+
+def test_what_another_process_forgets_is_gone_from_memory_within_the_setting(shop, let_pass):
+    warm(shop)
+    (record,) = shop.records()
+
+    shop.store.real.forget(record.asked.id, "forgotten by ada")
+    at_first = shop.send()
+    let_pass(LIFETIME)
+    later = shop.send()
+
+    assert (at_first.status_code, later.status_code, shop.n) == (201, 410, 1)
+
+
 def test_what_was_deleted_is_noticed_within_the_setting(shop, sql, let_pass):
     warm(shop)
     sql("DELETE FROM idempotency_record")

@@ -664,6 +664,81 @@ class FindsTheLastFirst(Mutant):
     changes = (("abandoned", "ORDER BY lease_until", "ORDER BY lease_until DESC"),)
 
 
+# -- what a person does ----------------------------------------------------------------------------------------------
+
+
+class FreesWhatHasFinished(Mutant):
+    """A finished record is given to the next attempt, which runs it again."""
+
+    changes = (("free", "AND state = 'running'", ""), ("free", "SET token", "SET state = 'running', token"))
+
+
+class FreesWithoutFencing(Mutant):
+    """The former owner keeps its token, and finishes what somebody else has begun."""
+
+    changes = (("free", "token = NULL, ", ""),)
+
+
+class FreesAsATakeover(Mutant):
+    """A record that was freed often enough is quarantined."""
+
+    changes = (("free", "SET token = NULL", "SET attempt = attempt + 1, token = NULL"),)
+
+
+class FreesAnonymously(Mutant):
+    """Nobody can tell later who has ended the lease."""
+
+    changes = (("free", "|| :remark", "|| substr(:remark, 1, 0)"),)
+
+
+class KeepsForgottenBody(Mutant):
+    """The answer is marked as not kept, and is still there."""
+
+    changes = (("forget", "body = NULL", "body = body"),)
+
+
+class ForgetsTheRecord(Mutant):
+    """With the answer goes the knowledge that the request was done."""
+
+    changes = (("forget", "SET headers", "SET expires_at = 0, headers"),)
+
+
+class KeepsForgottenResults(Mutant):
+    """The answer is gone; what it was made of is still there."""
+
+    changes = (("forget_results", "SET result = NULL", "SET result = result"),)
+
+
+class ForgetsOnlyWhatIsLive(Mutant):
+    """What has expired is still stored until it is reaped."""
+
+    changes = (("finished", "AND state", f"AND expires_at > {NOW} AND state"),)
+
+
+class ForgetsEverybody(Mutant):
+    """One caller's wish is taken for that of all."""
+
+    changes = (("finished_of_scope", "scope = :scope AND", "length(:scope) > 0 AND"),)
+
+
+class ForgetsOneOfACaller(Mutant):
+    """The rest of them are left."""
+
+    changes = (("finished_of_scope", "LIMIT :limit", "LIMIT min(:limit, :after = x'')"),)
+
+
+class CountsTheExpiredAsLive(Mutant):
+    """A reaper that stands still is not noticed."""
+
+    changes = (("figures_sample", "expires_at <= clock.now", "expires_at <= 0"),)
+
+
+class CountsTheAgeOfEverything(Mutant):
+    """The oldest running record is as old as the oldest record."""
+
+    changes = (("figures_sample", "CASE WHEN state = 'running' THEN created_at END", "created_at"),)
+
+
 # -- phases: seen by the contract of transactional stores ------------------------------------------------------------
 
 

@@ -57,6 +57,7 @@ MUTANTS: dict[str, list[tuple[Any, str, object]]] = {
     "another body is the same": [(dynamodb, "same", lambda *_: True)],
     "answers never expire": [(dynamodb, "answer_attributes", answer_for_good)],
     "what is finished stays in the list, with its request": [(DynamoStore, "_finish", step_only)],
+    "results are not forgotten": [(dynamodb, "without_results", lambda _: {})],
     "nothing is listed": [(dynamodb_items, "shelf", lambda *_: "nowhere")],
 }
 

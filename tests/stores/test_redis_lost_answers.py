@@ -98,6 +98,15 @@ def test_a_note_whose_answer_was_lost_is_stored_once(world: RedisWorld):
     assert [record.reason for record in world.store.browse()] == ["no answer"]
 
 
+def test_a_lease_that_was_ended_though_that_was_not_heard_is_ended_once(world: RedisWorld):
+    claimed(world.store.claim(make_asked(), LEASE))
+
+    freed = _losing(world, "free")
+
+    assert freed
+    assert [record.reason.count("ada") for record in world.store.browse() if record.reason] == [1]
+
+
 @pytest.mark.parametrize("decide", ["resolve", "reopen"])
 def test_a_decision_whose_answer_was_lost_is_taken_once_and_said_to_be(world: RedisWorld, decide: str):
     decide_on_a_quarantined_record(world, decide)
@@ -128,6 +137,8 @@ def _losing(world: RedisWorld, decide: str) -> bool:
     try:
         if decide == "resolve":
             return world.store.resolve(make_asked().id, CREATED, RETENTION, "ada")
+        if decide == "free":
+            return world.store.free(make_asked().id, "ada")
         return world.store.reopen(make_asked().id, "ada", [("charge", '"declined"')])
     finally:
         world.store._server.run = run

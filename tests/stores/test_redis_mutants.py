@@ -56,6 +56,12 @@ MUTANTS = {
     "deletes what is half-way": Change("reap_abandoned", "if not point or point == request then", "if true then"),
     "deletes what is held": Change("reap_abandoned", "tonumber(get('lease_until')) >= now - age", "false"),
     "deletes more than a batch": Change("reap_abandoned", "if may_delete == '0' then return '' end", ""),
+    "frees what is not running": Change("free", "if get('state') ~= 'running' then return 0 end", ""),
+    "frees without fencing": Change("free", "drop('token')", ""),
+    "does not file a freed record": Change("free", "lease_until(now)", ""),
+    "keeps the body of what is forgotten": Change("forget", "drop('body')", ""),
+    "keeps the results of what is forgotten": Change("forget", "step.at, '')", "step.at, step.result)"),
+    "says again that it has forgotten": Change("forget", "if get('body') or get('headers') ~= headers", "if true"),
     "forgets the first reason": Change("reopen", "known and known .. '; ' .. reason or reason", "reason"),
     "does not file a released record": Change("release", "redis.call('ZADD', running, whole(instant), id)", ""),
 }
@@ -76,6 +82,10 @@ SEEN_WHEN_ANSWERS_ARE_LOST = {
     "does not know its own resolution": (
         Change("resolve", "return get('decided') == call and 1 or 0", "return 0"),
         partial(lost.decide_on_a_quarantined_record, decide="resolve"),
+    ),
+    "does not know its own freeing": (
+        Change("free", "if get('decided') == call then return 1 end", ""),
+        lost.test_a_lease_that_was_ended_though_that_was_not_heard_is_ended_once,
     ),
     "does not know its own reopening": (
         Change("reopen", "return get('decided') == call and 1 or 0", "return 0"),
