@@ -42,6 +42,11 @@ class NotKept:
 Answer = Snapshot | NotKept
 
 
+def blanked(answer: Answer) -> NotKept:
+    """Give what is left of an answer that is forgotten: how the request ended, and whether that may be incomplete."""
+    return NotKept(answer.status, is_streamed=isinstance(answer, NotKept) and answer.is_streamed)
+
+
 class Damaged(ValueError):
     """A stored answer is not what was put in."""
 

@@ -16,7 +16,7 @@ from flask_idempotency.core.lifecycle import TOO_MANY_TAKEOVERS, State, is_poiso
 from flask_idempotency.core.record import Asked, Busy, Claim, Lease, Record, Settled
 from flask_idempotency.core.reference import reference_of
 from flask_idempotency.core.scope import RecordId, Scope
-from flask_idempotency.core.snapshot import Answer, NotKept, Snapshot, pack
+from flask_idempotency.core.snapshot import Answer, NotKept, Snapshot, blanked, pack
 from flask_idempotency.errors import BodyTooLarge, ClaimLost, ConfigError, OutcomeUnknown, StoreUnavailable
 from flask_idempotency.stores.dynamodb_clock import ServiceClock
 from flask_idempotency.stores.dynamodb_conditions import ABSENT, Condition, as_seen, at_one_of, not_begun_anew, owned_by
@@ -26,6 +26,7 @@ from flask_idempotency.stores.dynamodb_items import (
     SINCE,
     Item,
     answer_attributes,
+    answer_in,
     in_state,
     milliseconds,
     new_item,
@@ -285,8 +286,10 @@ class DynamoStore(DynamoListing):
         def change(item: Item) -> Change:
             nonlocal is_there
             is_there = item["state"] == State.FINISHED
-            _, headers, _ = pack(record, NotKept(item.get("status") or 0))
-            if not is_there or ("body" not in item and item["headers"] == headers):
+            if not is_there:
+                return None
+            _, headers, _ = pack(record, blanked(answer_in(item)))
+            if "body" not in item and item["headers"] == headers:
                 return None
             return {**without_results(item), "headers": headers, "reason": self._remarked(item, remark)}, ["body"]
 

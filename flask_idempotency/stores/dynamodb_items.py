@@ -118,14 +118,16 @@ def record_in(item: Item, now: int) -> Record:
             until = item["lease_until"]
             condition = Running(item.get("token"), _instant(until), milliseconds(until - now))
         case State.FINISHED:
-            condition = Finished(item.get("token"), _answer(id_, item), _instant(item["expires_at"]))
+            condition = Finished(item.get("token"), answer_in(item), _instant(item["expires_at"]))
         case _:
             condition = Quarantined()
     created = _instant(item["created_at"])
     return Record(asked, item["attempt"], created, condition, item.get("point"), item.get("reason"))
 
 
-def _answer(record: RecordId, item: Item) -> Answer:
+def answer_in(item: Item) -> Answer:
+    """Read the answer; one that is damaged counts as not kept."""
+    record = RecordId(item["id"])
     try:
         return unpack(record, item.get("status"), item.get("headers"), item.get("body"))
     except Damaged:

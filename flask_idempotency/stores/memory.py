@@ -15,7 +15,7 @@ from flask_idempotency.core.lifecycle import ABANDONED, TOO_MANY_TAKEOVERS, Even
 from flask_idempotency.core.record import Asked, Busy, Claim, Finished, Lease, Quarantined, Record, Running, Settled
 from flask_idempotency.core.reference import Reference, reference_of
 from flask_idempotency.core.scope import RecordId, Scope
-from flask_idempotency.core.snapshot import Answer, NotKept
+from flask_idempotency.core.snapshot import Answer, blanked
 from flask_idempotency.errors import ClaimLost
 
 
@@ -184,9 +184,8 @@ class MemoryStore:
             row = self._rows.get(record)
             if row is None or row.answer is None:
                 return False
-            blank = NotKept(row.answer.status)
-            if row.answer != blank:
-                row.answer, row.reason = blank, self._remarked(row, remark)
+            if row.answer != blanked(row.answer):
+                row.answer, row.reason = blanked(row.answer), self._remarked(row, remark)
                 row.checkpoints = {
                     name: (replace(made, result=None), at) for name, (made, at) in row.checkpoints.items()
                 }

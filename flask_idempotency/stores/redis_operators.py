@@ -8,8 +8,9 @@ from typing import Any
 from flask_idempotency.core.figures import Figures
 from flask_idempotency.core.lifecycle import State
 from flask_idempotency.core.scope import RecordId, Scope
-from flask_idempotency.core.snapshot import NotKept, pack
+from flask_idempotency.core.snapshot import blanked, pack
 from flask_idempotency.stores.redis_server import RedisServer, bucket_of, keys_of
+from flask_idempotency.stores.rows import read_answer
 
 TOKEN_BYTES = 16  # random, so that none comes twice, not even after a failover
 BUCKETS = [bucket_of(bytes([number])) for number in range(256)]  # enough to spread over any cluster; never change it
@@ -35,8 +36,8 @@ class RedisOperators:
             fields = fields_of(row)
             if fields["state"].decode() != State.FINISHED:
                 return False
-            status = int(fields["status"])
-            _, headers, _ = pack(record, NotKept(status))
+            answer = read_answer(record, int(fields["status"]), fields["headers"].decode(), fields.get("body"))
+            status, headers, _ = pack(record, blanked(answer))
             if self._server.run("forget", record, dated, status, headers):
                 return True  # else it was replaced meanwhile by one with another status
         return False

@@ -24,10 +24,10 @@ from flask_idempotency.core.record import (
 )
 from flask_idempotency.core.reference import Reference, id_range
 from flask_idempotency.core.scope import RecordId, Scope
-from flask_idempotency.core.snapshot import Answer, NotKept, pack
+from flask_idempotency.core.snapshot import Answer, NotKept, blanked, pack
 from flask_idempotency.errors import ClaimLost, OutcomeUnknown, StoreUnavailable
 from flask_idempotency.stores.database import TRIES, Fault, Rows
-from flask_idempotency.stores.rows import checkpoint_values, owner_values, to_bytes
+from flask_idempotency.stores.rows import checkpoint_values, owner_values, read_answer, to_bytes
 from flask_idempotency.stores.sql_figures import SqlFigures
 
 REPEATED = 1024  # keys known to be retried: more than a process sees in a burst, 100 kB at most
@@ -152,8 +152,9 @@ class SqlStore(SqlFigures):
     def forget(self, record: RecordId, remark: str) -> bool:
         """Blank the answer and the results of a finished record."""
         found = self._run("finished", id=record)
-        for (status,) in found:
-            _, headers, _ = pack(record, NotKept(status))
+        for status, not_kept in found:
+            answer = NotKept(status) if not_kept is None else read_answer(record, status, not_kept, None)
+            _, headers, _ = pack(record, blanked(answer))
             values = {"id": record, "status": status, "headers": headers, "remark": remark}
             self._run_all(("forget", "forget_results"), values)
         return bool(found)

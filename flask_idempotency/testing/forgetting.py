@@ -32,9 +32,18 @@ class Forgetting:
     """The answer goes, the record stays: what was done is never done again."""
 
     @pytest.mark.parametrize(
-        "answer", [CREATED, Snapshot(404, (), b""), NotKept(201, "/orders/1")], ids=["answer", "empty", "location"]
+        ("answer", "left"),
+        [
+            (CREATED, NotKept(201)),
+            (Snapshot(404, (), b""), NotKept(404)),
+            (NotKept(201, "/orders/1"), NotKept(201)),
+            (NotKept(200, is_streamed=True), NotKept(200, is_streamed=True)),
+        ],
+        ids=["an answer", "an empty one", "a location", "a stream"],
     )
-    def test_a_forgotten_answer_is_one_whose_body_was_not_kept(self, store: Store, answer: Answer) -> None:
+    def test_a_forgotten_answer_is_one_whose_body_was_not_kept(
+        self, store: Store, answer: Answer, left: NotKept
+    ) -> None:
         """A retry is told the original status, and that there is nothing more."""
         store.complete(begin(store), answer, RETENTION)
 
@@ -44,7 +53,7 @@ class Forgetting:
         assert forgotten is True
         assert isinstance(found, Settled)
         assert found.record == record_of(store)
-        assert outcome_of(store).answer == NotKept(answer.status)
+        assert outcome_of(store).answer == left
 
     def test_forgetting_blanks_what_phases_and_effects_returned(self, store: Store) -> None:
         """Their results may say more about a person than the answer."""
