@@ -96,7 +96,7 @@ def test_the_import_contracts_hold(copy_of_the_package):
             "import flask_idempotency.guards.lease",
             "demo_shop.cart -> flask_idempotency.guards.lease",
         ),
-        ("flask_idempotency/cli.py", "import demo_shop", "flask_idempotency.cli -> demo_shop"),
+        ("flask_idempotency/cli/__init__.py", "import demo_shop", "flask_idempotency.cli -> demo_shop"),
         ("loadtests/diary.py", "import demo_shop", "loadtests.diary -> demo_shop"),
         ("flask_idempotency/conformance/wire.py", "import flask", "flask_idempotency.conformance.wire -> flask"),
         (

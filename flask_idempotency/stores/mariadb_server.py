@@ -1,7 +1,7 @@
 """How the store speaks to a MariaDB server: connections, statements, time limits, and what its errors mean."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any
@@ -11,7 +11,8 @@ from pymysql.err import InterfaceError
 from sqlalchemy.pool import PoolProxiedConnection
 
 from flask_idempotency.errors import ConfigError, StoreUnavailable
-from flask_idempotency.stores.database import Fault, Message, Rows, T, load_statement, log
+from flask_idempotency.stores.advice import clock_advice
+from flask_idempotency.stores.database import Fault, Message, Row, Rows, T, load_statement, log
 from flask_idempotency.stores.mariadb_connection import say
 from flask_idempotency.stores.schema import Structure
 from flask_idempotency.stores.sql_transaction import SqlTransactionalStore
@@ -134,6 +135,16 @@ class MariaServer(SqlTransactionalStore):
         except Unfit as error:
             raise ConfigError(error.reason) from None
 
+    def advise(self) -> list[str]:
+        """Say what the server's settings cost or risk."""
+        rows: Rows = []
+
+        def ask() -> datetime:
+            rows.extend(self._run("advise"))
+            return self._to_instant(rows[0][0])
+
+        return [*clock_advice(ask), *_advice_on(rows[0][1:])]
+
     def _fault(self, error: Exception) -> Fault:
         code = code_of(error)
         if code in THROWN_BACK:
@@ -201,6 +212,26 @@ def why_unfit(version: str) -> str | None:
     if (int(found[1]), int(found[2])) < OLDEST:
         return f"MariaDB {found[1]}.{found[2]} is too old; use 10.6 or newer."
     return None
+
+
+def _advice_on(row: Row) -> Iterator[str]:
+    """Judge what advise.sql has read."""
+    flushes, has_log, syncs, isolation = row
+    if flushes != 1:
+        yield (
+            f"innodb_flush_log_at_trx_commit is {flushes}: a crash of the server loses the commits of its last second,"
+            " and their requests run again: set it to 1."
+        )
+    if has_log and syncs != 1:
+        yield (
+            f"sync_binlog is {syncs}: after a crash of the server its replicas may lack what it has committed, and a"
+            " failover lets those requests run again: set it to 1."
+        )
+    if isolation == "SERIALIZABLE":
+        yield (
+            "tx_isolation is SERIALIZABLE: what the app reads is locked, so that more requests wait and are thrown back"
+            " by deadlocks: READ COMMITTED is enough."
+        )
 
 
 @cache

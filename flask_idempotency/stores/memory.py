@@ -47,6 +47,10 @@ class MemoryStore:
     def check(self) -> None:
         """Do nothing: there is nothing to create."""
 
+    def advise(self) -> list[str]:
+        """Say what nobody should learn in production."""
+        return ["the records are in the memory of one process: other workers do not see them, and they end with it."]
+
     def create(self) -> None:
         """Do nothing: there is nothing to create."""
 

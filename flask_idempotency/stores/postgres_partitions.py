@@ -38,7 +38,7 @@ from flask_idempotency.stores.postgres_server import (
 )
 from flask_idempotency.stores.schema import Structure, partitioned_statements
 
-BOTH_FORMS = ("structure", "bound")  # asked before the form is known
+BOTH_FORMS = ("structure", "bound", "advise")  # asked before the form is known, or of the server
 VARIANT, OPEN = "postgres_partitioned", "_open"
 LOCKING = ("claim", "restart")  # they insert a record, so they hold the lock on its id
 CLAIMED_NEXT = timedelta(milliseconds=50)  # longer than most claims hold the lock; each is tried a few times

@@ -10,8 +10,10 @@ from sqlalchemy import Engine
 from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection
 
 from flask_idempotency.errors import ConfigError, StoreUnavailable
+from flask_idempotency.stores.advice import clock_advice
 from flask_idempotency.stores.database import Fault, Message, Rows, load_statement, log
 from flask_idempotency.stores.pipeline import Bounded, converse
+from flask_idempotency.stores.postgres_advice import advice
 from flask_idempotency.stores.schema import Structure
 from flask_idempotency.stores.sql_transaction import SqlTransactionalStore
 from flask_idempotency.stores.tables import MAKE_TABLES
@@ -72,6 +74,16 @@ class PostgresServer(SqlTransactionalStore):
         """Set the server's time limits for this transaction, so that it gives up before we do."""
         limits = {"wait": wait or LOCK_TIMEOUT, "longest": STATEMENT_TIMEOUT}
         return (self._statement("bound"), {name: milliseconds(limit) for name, limit in limits.items()})
+
+    def advise(self) -> list[str]:
+        """Say what the server's settings cost or risk. Raises ConfigError if the role lacks a privilege."""
+        rows: Rows = []
+
+        def ask() -> datetime:
+            rows.extend(self._run("advise"))
+            return self._to_instant(rows[0][0])
+
+        return [*clock_advice(ask), *advice(rows[0][1:])]
 
     def _say(self, connection: PoolProxiedConnection, message: Message) -> Rows:
         return converse(driver_of(connection), [message], UPGRADE_TIMEOUT).rows(0)

@@ -16,6 +16,7 @@ from flask_idempotency.core.reference import Reference, id_range
 from flask_idempotency.core.scope import RecordId, Scope
 from flask_idempotency.core.snapshot import Answer, pack
 from flask_idempotency.errors import ClaimLost, OutcomeUnknown, StoreUnavailable
+from flask_idempotency.stores.advice import clock_advice
 from flask_idempotency.stores.redis_client import read_url
 from flask_idempotency.stores.redis_operators import (
     BUCKETS,
@@ -49,6 +50,10 @@ class RedisStore(RedisOperators):
     def check(self) -> None:
         """Raise ConfigError unless the server keeps every record, also when it restarts."""
         self._server.check()
+
+    def advise(self) -> list[str]:
+        """Say what the server's settings cost or risk."""
+        return [*clock_advice(self._now), *self._server.advise()]
 
     def create(self) -> None:
         """Check the server: there is nothing to create."""

@@ -1,7 +1,7 @@
 """How the Redis store uses its server: scripts from files, what an error means, and whether the server is fit."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from hashlib import sha1
 from importlib.resources import files
@@ -44,6 +44,10 @@ HIDES = (
     "The Redis server does not let us see its settings: check that its maxmemory-policy is noeviction and that it"
     " writes an append-only file or snapshots, and then add ?server=checked to the URL."
 )
+_HIDDEN = (
+    "the Redis server does not let us see all its settings: check that appendfsync is what you want, and that"
+    " maxmemory-policy is noeviction."
+)
 TOO_OLD = "Redis {version} is too old; use Redis 7.0 or newer, or any Valkey."
 
 log = logging.getLogger("flask_idempotency")
@@ -72,6 +76,17 @@ class RedisServer:
         """Raise ConfigError unless the server is new enough, keeps all records, and keeps them on disk."""
         if (fault := self._find_fault()) is not None:
             raise ConfigError(fault)
+
+    def advise(self) -> list[str]:
+        """Say what the settings of the servers cost or risk, as far as they let us see them."""
+
+        def look(_: Client) -> list[str]:
+            try:
+                return [line for server in self._clients.servers() for line in _advice_on(server)]
+            except NoPermissionError:
+                return [_HIDDEN]
+
+        return list(dict.fromkeys(self._repeat(look)))
 
     def watch(self) -> None:
         """Look from time to time whether the server still keeps all records. Raises StoreUnavailable if it does not."""
@@ -155,6 +170,38 @@ class RedisServer:
             return HIDES
         values = list(settings.values()) if isinstance(settings, dict) else settings[1::2]
         return None if any(values) else FORGETS
+
+
+def _advice_on(server: Any) -> Iterator[str]:
+    """Judge the settings of one server."""
+    about = server.info()
+    try:
+        known = server.config_get("appendfsync", "min-replicas-to-write")
+    except ResponseError:  # forbidden, or renamed, as managed services do
+        known = {}
+        yield _HIDDEN
+    if (policy := about.get("maxmemory_policy", "noeviction")) != "noeviction":
+        yield f"maxmemory-policy is {policy}: a request whose record is evicted runs again: set it to noeviction."
+    if not about.get("aof_enabled"):
+        yield (
+            "appendonly is no: a crash of the server loses what came after its last snapshot, and those requests run"
+            " again: set it to yes."
+        )
+    elif (when := known.get("appendfsync", "always")) != "always":
+        yield (
+            f"appendfsync is {when}: a crash of the server's machine loses the last second or more, and those requests"
+            " run again: set it to always if that costs more than waiting for the disk."
+        )
+    if about.get("connected_slaves") and known.get("min-replicas-to-write") == "0":
+        yield (
+            "replication is asynchronous: a failover loses what the replica has not received, and those requests run"
+            " again: set min-replicas-to-write to 1, which bounds that."
+        )
+    if about.get("maxmemory") == 0:
+        yield (
+            "maxmemory is 0: when the machine has no memory left, the system kills the server: set a limit, at which"
+            " new keys are refused and all others go on."
+        )
 
 
 def unavailable(error: Exception) -> StoreUnavailable:

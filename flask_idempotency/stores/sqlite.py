@@ -22,7 +22,14 @@ from flask_idempotency.stores.database import TRIES, Fault, Message, Rows, T
 from flask_idempotency.stores.forks import no_fork_meanwhile
 from flask_idempotency.stores.memory import MemoryStore
 from flask_idempotency.stores.schema import VERSION, Structure
-from flask_idempotency.stores.sqlite_file import is_in_memory, make_folders, make_private, may_be_written, path_in
+from flask_idempotency.stores.sqlite_file import (
+    is_in_memory,
+    make_folders,
+    make_private,
+    may_be_written,
+    network_file_system,
+    path_in,
+)
 from flask_idempotency.stores.sqlite_phase import SqlitePhases
 from flask_idempotency.stores.tables import MAKE_TABLES, check_columns
 
@@ -76,6 +83,23 @@ class SqliteStore(SqlitePhases):
         if not self._is_apps_own and (found.missing or (found.version or 0) < VERSION):
             self.create()
         super().prepare()
+
+    def advise(self) -> list[str]:
+        """Say what the place of the file risks."""
+        self.prepare()
+        ((mode,),) = self._with_connection(lambda connection: self._say(connection, ("PRAGMA journal_mode", {})))
+        found = []
+        if (system := network_file_system(self._path)) is not None:
+            found.append(
+                f"{self._path} is on a network file system ({system}), whose locks SQLite cannot rely on: two processes"
+                " may run one request; put it on a local disk, or use PostgreSQL."
+            )
+        if mode != "wal":
+            found.append(
+                f"the journal mode of {self._path} is {mode}: replays wait for every writer; put it where SQLite can"
+                " keep a write-ahead log."
+            )
+        return found
 
     def _check_place(self) -> None:
         if not may_be_written(self._path):

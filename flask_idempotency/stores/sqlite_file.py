@@ -11,6 +11,12 @@ from urllib.parse import unquote, urlsplit
 
 from sqlalchemy.engine import URL
 
+MOUNTS = Path("/proc/self/mounts")
+_NETWORKS = {
+    *("9p", "afs", "beegfs", "ceph", "cifs", "fuse.glusterfs", "fuse.sshfs", "gfs2", "glusterfs", "gpfs", "lustre"),
+    *("ncpfs", "nfs", "nfs4", "ocfs2", "smb3", "smbfs"),
+}
+
 log = logging.getLogger("flask_idempotency")
 
 
@@ -38,6 +44,23 @@ def path_in(url: URL) -> Path:
 
 def _is_uri(url: URL) -> bool:
     return "uri" in url.query and (url.database or "").startswith("file:")
+
+
+def network_file_system(path: Path, mounts: Path = MOUNTS) -> str | None:
+    """Name the network file system that a file is on; None if it is on none, or if this system does not tell."""
+    try:
+        lines = mounts.read_text("utf-8", "replace").splitlines()
+    except OSError:
+        return None
+    mounted = [line.split()[1:3] for line in lines]
+    place = path.resolve()
+    above = [(Path(folder.replace("\\040", " ")), kind) for folder, kind in mounted]
+    _, kind = max(
+        ((folder, kind) for folder, kind in above if folder == place or folder in place.parents),
+        key=lambda each: len(each[0].parts),
+        default=(place, ""),
+    )
+    return kind if kind in _NETWORKS else None
 
 
 def may_be_written(path: Path) -> bool:

@@ -330,4 +330,5 @@ def test_a_record_that_is_not_quarantined_is_left_alone(letters, tmp_path):
 def test_an_unknown_reference_is_one_sentence(letters):
     code, said = run(letters.desk.app, "resolve", "7D3F-92AB-1C4E", "--rerun")
 
-    assert (code, said) == (1, "Error: There is no record 7D3F-92AB-1C4E; it may have expired and been reaped.\n")
+    assert (code, len(said.splitlines())) == (1, 1)
+    assert said.startswith("Error: There is no record 7D3F-92AB-1C4E; it may have expired and been reaped, or it runs")

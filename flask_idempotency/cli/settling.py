@@ -1,0 +1,162 @@
+"""What a person decides about records: their answer, the next attempt, the end of a lease, and what is forgotten."""
+
+import getpass
+import json
+import logging
+from collections.abc import Collection
+from typing import IO
+
+import click
+
+from flask_idempotency.cli.finding import Wanted, longest_kept, names_one, prepared_store, read_scope, read_wanted
+from flask_idempotency.cli.group import commands
+from flask_idempotency.cli.showing import ago
+from flask_idempotency.core.checkpoint import Progress
+from flask_idempotency.core.lifecycle import State
+from flask_idempotency.core.record import Record
+from flask_idempotency.core.reference import reference_of
+from flask_idempotency.core.snapshot import Snapshot, are_storable
+from flask_idempotency.errors import StoreUnavailable
+from flask_idempotency.state import current_state
+
+MOST_REPORTED = 1_000  # records of a caller that are still running or quarantined
+
+log = logging.getLogger("flask_idempotency")
+
+_by = click.option("--by", default=getpass.getuser, show_default="you", help="Your name; it is stored in the record.")
+
+
+@commands.command("resolve")
+@names_one
+@click.option("--answer", type=click.File("rb"), help="A JSON file with the answer for retries: status, headers, body.")
+@click.option("--rerun", is_flag=True, help="Let the next attempt resume where the last one stopped.")
+@click.option(
+    "--nothing-happened",
+    "refuted",
+    multiple=True,
+    metavar="EFFECT",
+    help="With --rerun: this effect certainly did not happen; send it again, with a new key.",
+)
+@_by
+def resolve(wanted: Wanted, answer: IO[bytes] | None, rerun: bool, refuted: tuple[str, ...], by: str) -> None:
+    """Settle the quarantined record with REFERENCE: set its answer, or let the next attempt resume it."""
+    if (answer is None) == (not rerun):
+        raise click.UsageError("Give either --answer FILE or --rerun.")
+    if refuted and not rerun:
+        raise click.UsageError("--nothing-happened needs --rerun.")
+    found = [record for record in wanted.find() if record.state is State.QUARANTINED]
+    if not found:
+        raise click.ClickException("This record is not quarantined; there is nothing to resolve.")
+    store, record = current_state().store, found[0]
+    remark = f"{'reopened' if rerun else 'answered'} by {by}"
+    if answer is not None:
+        # A record does not say which view it belongs to; with too short a retention, a late retry would run.
+        done = store.resolve(record.asked.id, _read_answer(answer), longest_kept(), remark)
+    else:
+        _check_refuted(record, refuted)
+        proof = json.dumps(f"nothing happened; {remark}")
+        done = store.reopen(record.asked.id, remark, [(name, proof) for name in refuted])
+    if not done:
+        raise click.ClickException("Somebody else has resolved this record in the meantime.")
+    log.warning("resolved: %s was %s", reference_of(record.asked.id), remark)
+    click.echo(f"The next attempt {'resumes where the last one stopped' if rerun else 'gets this answer'}.")
+
+
+@commands.command("release")
+@names_one
+@_by
+def release(wanted: Wanted, by: str) -> None:
+    """End the lease of the running record with REFERENCE, whoever holds it, so that the next attempt resumes at once.
+
+    Its checkpoints stay. Whoever held it has lost its claim: if it is still running, its answer is discarded.
+    """
+    records = wanted.find()
+    running = [record for record in records if record.state is State.RUNNING]
+    if not running:
+        raise click.ClickException(
+            f"This record is {records[0].state}, so nobody holds it; there is nothing to release."
+        )
+    remark = f"released by {by}"
+    try:
+        done = current_state().store.free(running[0].asked.id, remark)
+    except StoreUnavailable:
+        raise click.ClickException(
+            "The record did not answer in time, perhaps because a phase of its run is being committed: try again."
+        ) from None
+    if not done:
+        raise click.ClickException("It is no longer running: look again with show.")
+    log.warning("resolved: %s was %s", reference_of(running[0].asked.id), remark)
+    click.echo("The lease has ended: the next attempt resumes where the last one stopped.")
+
+
+@commands.command("forget")
+@click.argument("reference", required=False)
+@click.option("--scope", help="The caller, as your scope function names it; all that it has, unless there is a --key.")
+@click.option("--key", help="The key that the caller has sent.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@_by
+def forget(reference: str | None, scope: str | None, key: str | None, yes: bool, by: str) -> None:
+    """Erase the stored answer of the record with REFERENCE, or of every record of a caller.
+
+    The record stays until it expires: a retry gets 410 with the original status, and never runs again.
+    """
+    remark = f"forgotten by {by}"
+    if reference is None and scope is not None and key is None:
+        _forget_caller(scope, remark, yes=yes)
+        return
+    (record, *_) = records = read_wanted(reference, scope, key).find()
+    if not any(each.state is State.FINISHED for each in records):
+        until = "resolve it first" if record.state is State.QUARANTINED else "try again when it has finished"
+        raise click.ClickException(f"This record is {record.state} and has no answer yet: {until}.")
+    if not yes:
+        click.confirm("Erase this answer? Its retries get 410 from now on.", abort=True)
+    current_state().store.forget(record.asked.id, remark)
+    log.warning("resolved: %s was %s", reference_of(record.asked.id), remark)
+    click.echo("The answer is erased: a retry gets 410, and never runs again.")
+
+
+def _forget_caller(caller: str, remark: str, *, yes: bool) -> None:
+    store, scope = prepared_store(), read_scope(caller)
+    if not yes:
+        click.confirm(f"Erase every answer stored for {caller}? Their retries get 410 from now on.", abort=True)
+    count = store.forget_scope(scope, remark)
+    log.warning("resolved: %d answers of one caller were %s", count, remark)
+    click.echo(f"{count} {'answer is' if count == 1 else 'answers are'} erased: their retries get 410.")
+    for state, until in ((State.RUNNING, "they have finished"), (State.QUARANTINED, "they are resolved")):
+        if left := len(store.browse(scope=scope, state=state, limit=MOST_REPORTED)):
+            shown = f"{left} or more" if left == MOST_REPORTED else left
+            click.echo(f"Left as they are: {shown} {state}; run this again when {until}.")
+
+
+def _read_answer(file: IO[bytes]) -> Snapshot:
+    """Read an answer from a file. A body that is not a string is sent as JSON."""
+    try:
+        given = json.load(file)
+        status, headers, body = given["status"], dict(given.get("headers", {})), given.get("body", "")
+        if not isinstance(status, int) or not 200 <= status <= 599 or given.keys() - {"status", "headers", "body"}:
+            raise ValueError
+        if not any(name.lower() == "content-type" for name in headers):
+            headers["Content-Type"] = "text/plain; charset=utf-8" if isinstance(body, str) else "application/json"
+        pairs = tuple((str(name), str(value)) for name, value in headers.items())
+        if not are_storable(pairs):
+            raise ValueError
+    except (ValueError, TypeError, KeyError, AttributeError):
+        raise click.ClickException(
+            'The answer must be a JSON file like {"status": 201, "headers": {"Location": "/orders/7"}, "body":'
+            ' {"id": 7}}.'
+        ) from None
+    return Snapshot(status, pairs, (body if isinstance(body, str) else json.dumps(body)).encode())
+
+
+def _check_refuted(record: Record, refuted: Collection[str]) -> None:
+    """Check that the options name every effect in doubt that nothing else can settle, and no other."""
+    sent = {each.name: each for each in current_state().steps(record.asked.id) if each.state is Progress.SENT}
+    for name in refuted:
+        if name not in sent:
+            raise click.ClickException(f"{name} is not in doubt; effects in doubt: {', '.join(sent) or 'none'}.")
+    doubtful = [name for name in sent if name not in refuted and f"{name} was sent" in (record.reason or "")]
+    if doubtful:
+        raise click.ClickException(
+            f"{doubtful[0]} was sent {ago(sent[doubtful[0]].age)} and may have happened. Find out: if it did, use"
+            f" --answer; if it certainly did not, use --rerun --nothing-happened {doubtful[0]}."
+        )
