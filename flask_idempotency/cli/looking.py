@@ -71,14 +71,17 @@ def _lines(figures: Figures) -> Iterable[tuple[str, str]]:
     about = "about " if figures.is_estimate else ""
     oldest, lag = figures.oldest_running, figures.reap_lag
     yield "running", f"{figures.running:,}" + (f", the oldest for {how_long(oldest)}" if oldest is not None else "")
-    yield (
-        "quarantined",
-        f"{figures.quarantined:,}" + ("; review them: list --state quarantined" if figures.quarantined else ""),
-    )
+    yield "quarantined", _quarantined(figures.quarantined)
     yield "finished", f"{about}{figures.finished:,}"
     yield "expired", f"{about}{figures.expired:,}" + (f", the oldest for {how_long(lag)}" if lag is not None else "")
     if figures.bytes is not None:
         yield "size", how_much(figures.bytes)
+
+
+def _quarantined(count: int | None) -> str:
+    if count is None:
+        return "not known: of so many records only an index tells; see the docs on operating"
+    return f"{count:,}" + ("; review them: list --state quarantined" if count else "")
 
 
 def _seconds(duration: timedelta | None) -> float | None:

@@ -9,7 +9,7 @@ class Figures:
     """What a store holds now. Of a large table some counts are estimates; ``is_estimate`` says so."""
 
     running: int  # whether an attempt holds them or not
-    quarantined: int
+    quarantined: int | None  # None where only reading a very large table would tell: an index is missing
     finished: int  # those that have not expired
     expired: int  # and not yet reaped
     bytes: int | None = None  # on disk; None where the store cannot tell
@@ -20,4 +20,4 @@ class Figures:
     @property
     def live(self) -> int:
         """The records that count: all but the expired ones."""
-        return self.running + self.quarantined + self.finished
+        return self.running + (self.quarantined or 0) + self.finished

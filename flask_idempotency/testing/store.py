@@ -8,13 +8,13 @@ from flask_idempotency.testing.checkpoint_times import CheckpointTimes
 from flask_idempotency.testing.checkpointing import Checkpointing
 from flask_idempotency.testing.claiming import Claiming
 from flask_idempotency.testing.completing import Completing
-from flask_idempotency.testing.counting import Counting
 from flask_idempotency.testing.expiring import Expiring
 from flask_idempotency.testing.forgetting import Forgetting
 from flask_idempotency.testing.freeing import Freeing
 from flask_idempotency.testing.given import LetPass
 from flask_idempotency.testing.leasing import Leasing
 from flask_idempotency.testing.looking import Looking
+from flask_idempotency.testing.measuring import Measuring
 from flask_idempotency.testing.quarantining import Quarantining
 from flask_idempotency.testing.resolving import Resolving
 
@@ -32,7 +32,7 @@ class StoreContract(
     Resolving,
     Freeing,
     Forgetting,
-    Counting,
+    Measuring,
 ):
     """What every store promises. Subclass it, give ``store`` and ``let_pass``, and pytest finds the tests.
 

@@ -724,7 +724,7 @@ class ForgetsEverybody(Mutant):
 class ForgetsOneOfACaller(Mutant):
     """The rest of them are left."""
 
-    changes = (("finished_of_scope", "LIMIT :limit", "LIMIT min(:limit, :after = x'')"),)
+    changes = (("finished_of_scope", "WHERE scope =", "WHERE id = (SELECT min(id) FROM part) AND scope ="),)
 
 
 class CountsTheExpiredAsLive(Mutant):

@@ -7,9 +7,10 @@ import pytest
 
 from flask_idempotency.core.checkpoint import REQUEST, Checkpoint, Kind
 from flask_idempotency.core.snapshot import Snapshot
-from flask_idempotency.stores import open_store
+from flask_idempotency.stores import open_store, redis_operators, sql
 from flask_idempotency.stores.sqlite import SqliteStore
 from flask_idempotency.testing import LEASE, RETENTION, make_asked
+from flask_idempotency.testing.given import CREATED
 from tests.fixtures.redis import RedisServer
 from tests.stores.redis_world import redis_world
 from tests.stores.worlds import MariaWorld, MemoryWorld, SqlWorld, World, claimed
@@ -55,3 +56,21 @@ def test_nothing_is_left_of_what_was_forgotten(world: World, verb: str):
 
     assert was_there
     assert CANARY not in repr(world.dump())
+
+
+@pytest.mark.parametrize("batch", [1, 2, 5, 6])
+def test_a_callers_records_are_found_in_every_part_of_a_table(
+    world: World, monkeypatch: pytest.MonkeyPatch, batch: int
+):
+    monkeypatch.setattr(sql, "BATCH", batch)
+    monkeypatch.setattr(redis_operators, "CHUNK", batch)
+    for scope in ("ada", "bob"):
+        for key in ("one", "two", "three"):
+            asked = make_asked(key, scope=scope)
+            world.store.complete(claimed(world.store.claim(asked, LEASE)), CREATED, RETENTION)
+
+    count = world.store.forget_scope(make_asked().scope, "forgotten by bob")
+
+    assert count == 3
+    assert {each.asked.scope for each in world.store.browse() if each.reason} == {"ada"}
+    assert len([each for each in world.store.browse() if each.reason]) == 3

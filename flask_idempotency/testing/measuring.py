@@ -8,7 +8,7 @@ from flask_idempotency.testing.acting import begin, everything_in
 from flask_idempotency.testing.given import CREATED, LEASE, MOMENT, RETENTION, LetPass
 
 
-class Counting:
+class Measuring:
     """The figures are those of the records, and exact while there are few."""
 
     def test_an_empty_store_holds_nothing(self, store: Store) -> None:
@@ -87,5 +87,5 @@ class Counting:
         assert size is None or size > len(CREATED.body)
 
 
-def _counts(figures: Figures) -> tuple[int, int, int, int]:
+def _counts(figures: Figures) -> tuple[int | None, ...]:
     return figures.running, figures.quarantined, figures.finished, figures.expired
