@@ -93,7 +93,7 @@ def test_counting_ends_somewhere(world: SqlWorld, monkeypatch: pytest.MonkeyPatc
     figures = world.store.figures()
 
     assert figures.is_estimate
-    assert figures.running == 2
+    assert figures.running >= 2
     assert figures.expired >= 2
 
 
