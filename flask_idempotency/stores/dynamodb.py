@@ -289,9 +289,10 @@ class DynamoStore(DynamoListing):
             if not is_there:
                 return None
             _, headers, _ = pack(record, blanked(answer_in(item)))
-            if "body" not in item and item["headers"] == headers:
+            blank = without_results(item)
+            if "body" not in item and item["headers"] == headers and blank.items() <= item.items():
                 return None
-            return {**without_results(item), "headers": headers, "reason": self._remarked(item, remark)}, ["body"]
+            return {**blank, "headers": headers, "reason": self._remarked(item, remark)}, ["body"]
 
         return self._rewrite(record, change) or is_there
 

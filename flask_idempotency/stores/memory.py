@@ -48,7 +48,7 @@ class MemoryStore:
         """Do nothing: there is nothing to create."""
 
     def advise(self) -> list[str]:
-        """Say what nobody should learn in production."""
+        """Say what the memory of one process does not promise."""
         return ["the records are in the memory of one process: other workers do not see them, and they end with it."]
 
     def create(self) -> None:
@@ -188,7 +188,7 @@ class MemoryStore:
             row = self._rows.get(record)
             if row is None or row.answer is None:
                 return False
-            if row.answer != blanked(row.answer):
+            if row.answer != blanked(row.answer) or any(made.result for made, _ in row.checkpoints.values()):
                 row.answer, row.reason = blanked(row.answer), self._remarked(row, remark)
                 row.checkpoints = {
                     name: (replace(made, result=None), at) for name, (made, at) in row.checkpoints.items()
@@ -198,7 +198,9 @@ class MemoryStore:
 
     def forget_scope(self, scope: Scope, remark: str) -> int:
         """Blank the answers and results of every finished record of a caller."""
-        return sum(self.forget(id_, remark) for id_, row in [*self._rows.items()] if row.asked.scope == scope)
+        with self._lock:
+            theirs = [id_ for id_, row in self._rows.items() if row.asked.scope == scope]
+        return sum(self.forget(id_, remark) for id_ in theirs)
 
     def abandoned(self, age: timedelta, limit: int = 50) -> list[Record]:
         """Read requests that were abandoned half-way and can be resumed."""

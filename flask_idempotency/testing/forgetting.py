@@ -55,14 +55,17 @@ class Forgetting:
         assert found.record == record_of(store)
         assert outcome_of(store).answer == left
 
-    def test_forgetting_blanks_what_phases_and_effects_returned(self, store: Store) -> None:
-        """Their results may say more about a person than the answer."""
+    @pytest.mark.parametrize("answer", [CREATED, NotKept(201)], ids=["an answer", "none was kept"])
+    def test_forgetting_blanks_what_phases_and_effects_returned(self, store: Store, answer: Answer) -> None:
+        """Their results may say more about a person than the answer, and are there without one."""
         claim = store.claim(make_asked(), LEASE, _STORED)
         claim = store.checkpoint(store.checkpoint(claimed(claim), _PLACED), _CHARGED)
-        store.complete(claim, CREATED, RETENTION)
+        store.complete(claim, answer, RETENTION)
 
         store.forget(make_asked().id, _REMARK)
+        store.forget(make_asked().id, _REMARK)
 
+        assert (record_of(store).reason or "").count(_REMARK) == 1
         assert [(each.name, each.state, each.result) for each in progress_of(store)] == [
             ("placed", Progress.DONE, None),
             ("charge", Progress.DONE, None),

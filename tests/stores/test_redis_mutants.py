@@ -61,7 +61,7 @@ MUTANTS = {
     "does not file a freed record": Change("free", "lease_until(now)", ""),
     "keeps the body of what is forgotten": Change("forget", "drop('body')", ""),
     "keeps the results of what is forgotten": Change("forget", "step.at, '')", "step.at, step.result)"),
-    "says again that it has forgotten": Change("forget", "if get('body') or get('headers') ~= headers", "if true"),
+    "says again that it has forgotten": Change("forget", "if is_new", "if true"),
     "forgets the first reason": Change("reopen", "known and known .. '; ' .. reason or reason", "reason"),
     "does not file a released record": Change("release", "redis.call('ZADD', running, whole(instant), id)", ""),
 }

@@ -4,4 +4,6 @@ UPDATE idempotency_record
    SET reason = CONCAT(COALESCE(CONCAT(reason, '; '), ''), :remark,
                        DATE_FORMAT(UTC_TIMESTAMP(), ' on %%Y-%%m-%%d %%H:%%i:%%S UTC')),
        headers = :headers, body = NULL
- WHERE id = :id AND state = 'finished' AND status = :status AND (body IS NOT NULL OR headers <> :headers)
+ WHERE id = :id AND state = 'finished' AND status = :status
+   AND (body IS NOT NULL OR headers <> :headers
+        OR EXISTS (SELECT 1 FROM idempotency_checkpoint WHERE record_id = :id AND result IS NOT NULL))

@@ -4,13 +4,13 @@
 -- nothing.
 local _, remark, status, headers = unpack(ARGV)
 if get('state') ~= 'finished' or get('status') ~= status then return 0 end
-if get('body') or get('headers') ~= headers then
-  drop('body')
-  set('headers', headers)
-  add_reason(remark)
-end
+local is_new = get('body') or get('headers') ~= headers
 for _, name in ipairs(redis.call('HKEYS', steps)) do
   local step = read_step(name)
+  is_new = is_new or step.result ~= ''
   write_step(name, step.kind, step.position, step.progress, step.generation, step.at, '')
 end
+drop('body')
+set('headers', headers)
+if is_new then add_reason(remark) end
 return 1

@@ -3,5 +3,7 @@
 UPDATE idempotency_record
    SET headers = :headers, body = NULL,
        reason = coalesce(reason || '; ', '') || :remark || strftime(' on %Y-%m-%d %H:%M:%S UTC', 'now')
- WHERE id = :id AND state = 'finished' AND status = :status AND (body IS NOT NULL OR headers <> :headers)
+ WHERE id = :id AND state = 'finished' AND status = :status
+   AND (body IS NOT NULL OR headers <> :headers
+        OR EXISTS (SELECT 1 FROM idempotency_checkpoint WHERE record_id = :id AND result IS NOT NULL))
 RETURNING id
