@@ -122,10 +122,13 @@ def _forget_caller(caller: str, remark: str, *, yes: bool) -> None:
     count = store.forget_scope(scope, remark)
     log.warning("resolved: %d answers of one caller were %s", count, remark)
     click.echo(f"{count} {'answer is' if count == 1 else 'answers are'} erased: their retries get 410.")
-    for state, until in ((State.RUNNING, "they have finished"), (State.QUARANTINED, "they are resolved")):
-        if left := len(store.browse(scope=scope, state=state, limit=MOST_REPORTED)):
-            shown = f"{left} or more" if left == MOST_REPORTED else left
-            click.echo(f"Left as they are: {shown} {state}; run this again when {until}.")
+    try:
+        for state, until in ((State.RUNNING, "they have finished"), (State.QUARANTINED, "they are resolved")):
+            if left := len(store.browse(scope=scope, state=state, limit=MOST_REPORTED)):
+                shown = f"{left} or more" if left == MOST_REPORTED else left
+                click.echo(f"Left as they are: {shown} {state}; run this again when {until}.")
+    except StoreUnavailable:  # the table is too large to be read for them
+        click.echo("What is running or quarantined was left as it is, and could not be counted: run this again later.")
 
 
 def _read_answer(file: IO[bytes]) -> Snapshot:

@@ -241,6 +241,16 @@ def test_forget_erases_all_that_a_caller_was_told_and_says_what_is_left(shop, sq
     assert shop.send(key="one", headers={"X-User": "bob"}).status_code == 201
 
 
+def test_forget_says_what_it_has_done_even_if_it_cannot_say_what_is_left(shop):
+    shop.send()
+    shop.store.fails("browse", StoreUnavailable())
+
+    code, lines = run(shop, "forget", "--scope", "alice", "--yes")
+
+    assert (code, lines[0]) == (0, "1 answer is erased: their retries get 410.")
+    assert lines[1].endswith("could not be counted: run this again later.")
+
+
 def test_forget_leaves_alone_what_has_no_answer(shop):
     shop.answer = lambda: abort(503)
     known = shop.send().headers[REFERENCE]
