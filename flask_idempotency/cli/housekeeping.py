@@ -4,9 +4,10 @@ import click
 from flask import current_app
 
 from flask_idempotency import signals
-from flask_idempotency.cli.finding import longest_kept, prepared_store
+from flask_idempotency.cli.finding import prepared_store
 from flask_idempotency.cli.group import commands
 from flask_idempotency.errors import ConfigError
+from flask_idempotency.settling import longest_kept
 from flask_idempotency.state import current_state
 from flask_idempotency.stores.partitioned import partitioned
 

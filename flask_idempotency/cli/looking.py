@@ -7,13 +7,13 @@ from itertools import chain, repeat
 
 import click
 
-from flask_idempotency.cli.finding import Wanted, names_one, prepared_store, read_scope
+from flask_idempotency.cli.finding import find, names_one, prepared_store, read_scope
 from flask_idempotency.cli.group import commands
-from flask_idempotency.cli.showing import ago, facts, how_long, how_much, table
-from flask_idempotency.core.checkpoint import REQUEST
+from flask_idempotency.cli.showing import facts, table
 from flask_idempotency.core.figures import Figures
 from flask_idempotency.core.lifecycle import State
-from flask_idempotency.state import current_state
+from flask_idempotency.legible import ago, how_long, how_much
+from flask_idempotency.settling import Wanted, steps_of
 
 _COLUMNS = ("reference", "state", "method", "path", "status", "attempt", "created")
 
@@ -22,11 +22,10 @@ _COLUMNS = ("reference", "state", "method", "path", "status", "attempt", "create
 @names_one
 def show(wanted: Wanted) -> None:
     """Show the record with REFERENCE. Case, spaces and hyphens do not matter, nor does O for 0."""
-    for record in wanted.find():
+    for record in find(wanted):
         for name, value in facts(record):
             click.echo(f"{name + ':':<12}{value}")
-        checkpoints = [each for each in current_state().steps(record.asked.id) if each.name != REQUEST]
-        for title, each in zip(chain(["done:"], repeat("")), checkpoints, strict=False):
+        for title, each in zip(chain(["done:"], repeat("")), steps_of(record), strict=False):
             click.echo(f"{title:<12}{each.kind} {each.name}, {each.state} {ago(each.age)}")
 
 

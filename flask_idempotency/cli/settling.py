@@ -8,15 +8,15 @@ from typing import IO
 
 import click
 
-from flask_idempotency.cli.finding import Wanted, longest_kept, names_one, prepared_store, read_scope, read_wanted
+from flask_idempotency import settling
+from flask_idempotency.cli.finding import find, names_one, prepared_store, read_scope, read_wanted
 from flask_idempotency.cli.group import commands
-from flask_idempotency.cli.showing import ago
-from flask_idempotency.core.checkpoint import Progress
 from flask_idempotency.core.lifecycle import State
 from flask_idempotency.core.record import Record
-from flask_idempotency.core.reference import reference_of
-from flask_idempotency.core.snapshot import Snapshot, are_storable
+from flask_idempotency.core.snapshot import Snapshot
 from flask_idempotency.errors import StoreUnavailable
+from flask_idempotency.legible import ago
+from flask_idempotency.settling import Wanted, is_in_doubt, make_answer, sent_effects
 from flask_idempotency.state import current_state
 
 MOST_REPORTED = 1_000  # records of a caller that are still running or quarantined
@@ -44,21 +44,17 @@ def resolve(wanted: Wanted, answer: IO[bytes] | None, rerun: bool, refuted: tupl
         raise click.UsageError("Give either --answer FILE or --rerun.")
     if refuted and not rerun:
         raise click.UsageError("--nothing-happened needs --rerun.")
-    found = [record for record in wanted.find() if record.state is State.QUARANTINED]
+    found = [record for record in find(wanted) if record.state is State.QUARANTINED]
     if not found:
         raise click.ClickException("This record is not quarantined; there is nothing to resolve.")
     store, record = current_state().store, found[0]
-    remark = f"{'reopened' if rerun else 'answered'} by {by}"
     if answer is not None:
-        # A record does not say which view it belongs to; with too short a retention, a late retry would run.
-        done = store.resolve(record.asked.id, _read_answer(answer), longest_kept(), remark)
+        done = settling.answer(store, record, _read_answer(answer), by)
     else:
         _check_refuted(record, refuted)
-        proof = json.dumps(f"nothing happened; {remark}")
-        done = store.reopen(record.asked.id, remark, [(name, proof) for name in refuted])
+        done = settling.reopen(store, record, by, refuted)
     if not done:
         raise click.ClickException("Somebody else has resolved this record in the meantime.")
-    log.warning("resolved: %s was %s", reference_of(record.asked.id), remark)
     click.echo(f"The next attempt {'resumes where the last one stopped' if rerun else 'gets this answer'}.")
 
 
@@ -70,22 +66,20 @@ def release(wanted: Wanted, by: str) -> None:
 
     Its checkpoints stay. Whoever held it has lost its claim: if it is still running, its answer is discarded.
     """
-    records = wanted.find()
+    records = find(wanted)
     running = [record for record in records if record.state is State.RUNNING]
     if not running:
         raise click.ClickException(
             f"This record is {records[0].state}, so nobody holds it; there is nothing to release."
         )
-    remark = f"released by {by}"
     try:
-        done = current_state().store.free(running[0].asked.id, remark)
+        done = settling.release(current_state().store, running[0], by)
     except StoreUnavailable:
         raise click.ClickException(
             "The record did not answer in time, perhaps because a phase of its run is being committed: try again."
         ) from None
     if not done:
         raise click.ClickException("It is no longer running: look again with show.")
-    log.warning("resolved: %s was %s", reference_of(running[0].asked.id), remark)
     click.echo("The lease has ended: the next attempt resumes where the last one stopped.")
 
 
@@ -100,18 +94,16 @@ def forget(reference: str | None, scope: str | None, key: str | None, yes: bool,
 
     The record stays until it expires: a retry gets 410 with the original status, and never runs again.
     """
-    remark = f"forgotten by {by}"
     if reference is None and scope is not None and key is None:
-        _forget_caller(scope, remark, yes=yes)
+        _forget_caller(scope, f"forgotten by {by}", yes=yes)
         return
-    (record, *_) = records = read_wanted(reference, scope, key).find()
+    (record, *_) = records = find(read_wanted(reference, scope, key))
     if not any(each.state is State.FINISHED for each in records):
         until = "resolve it first" if record.state is State.QUARANTINED else "try again when it has finished"
         raise click.ClickException(f"This record is {record.state} and has no answer yet: {until}.")
     if not yes:
         click.confirm("Erase this answer? Its retries get 410 from now on.", abort=True)
-    current_state().store.forget(record.asked.id, remark)
-    log.warning("resolved: %s was %s", reference_of(record.asked.id), remark)
+    settling.forget(current_state().store, record, by)
     click.echo("The answer is erased: a retry gets 410, and never runs again.")
 
 
@@ -135,29 +127,23 @@ def _read_answer(file: IO[bytes]) -> Snapshot:
     """Read an answer from a file. A body that is not a string is sent as JSON."""
     try:
         given = json.load(file)
-        status, headers, body = given["status"], dict(given.get("headers", {})), given.get("body", "")
-        if not isinstance(status, int) or not 200 <= status <= 599 or given.keys() - {"status", "headers", "body"}:
+        if given.keys() - {"status", "headers", "body"}:
             raise ValueError
-        if not any(name.lower() == "content-type" for name in headers):
-            headers["Content-Type"] = "text/plain; charset=utf-8" if isinstance(body, str) else "application/json"
-        pairs = tuple((str(name), str(value)) for name, value in headers.items())
-        if not are_storable(pairs):
-            raise ValueError
+        return make_answer(given["status"], given.get("headers", {}), given.get("body", ""))
     except (ValueError, TypeError, KeyError, AttributeError):
         raise click.ClickException(
             'The answer must be a JSON file like {"status": 201, "headers": {"Location": "/orders/7"}, "body":'
             ' {"id": 7}}.'
         ) from None
-    return Snapshot(status, pairs, (body if isinstance(body, str) else json.dumps(body)).encode())
 
 
 def _check_refuted(record: Record, refuted: Collection[str]) -> None:
     """Check that the options name every effect in doubt that nothing else can settle, and no other."""
-    sent = {each.name: each for each in current_state().steps(record.asked.id) if each.state is Progress.SENT}
+    sent = sent_effects(record)
     for name in refuted:
         if name not in sent:
             raise click.ClickException(f"{name} is not in doubt; effects in doubt: {', '.join(sent) or 'none'}.")
-    doubtful = [name for name in sent if name not in refuted and f"{name} was sent" in (record.reason or "")]
+    doubtful = [name for name in sent if name not in refuted and is_in_doubt(record, name)]
     if doubtful:
         raise click.ClickException(
             f"{doubtful[0]} was sent {ago(sent[doubtful[0]].age)} and may have happened. Find out: if it did, use"

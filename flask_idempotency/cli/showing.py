@@ -1,7 +1,6 @@
 """What is shown of records, and how: never the key, nor the body of a request or an answer."""
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
 
 import click
 
@@ -9,6 +8,7 @@ from flask_idempotency.core.lifecycle import State
 from flask_idempotency.core.record import Finished, Record, Running
 from flask_idempotency.core.reference import reference_of
 from flask_idempotency.core.snapshot import NotKept
+from flask_idempotency.legible import when
 
 
 def facts(record: Record) -> Iterable[tuple[str, str]]:
@@ -39,33 +39,6 @@ def facts(record: Record) -> Iterable[tuple[str, str]]:
         yield "reason", record.reason
     if record.state is State.QUARANTINED:
         yield "to do", "find out what took effect; then: flask idempotency resolve"
-
-
-def ago(age: timedelta) -> str:
-    """Say how long ago something was."""
-    return f"{how_long(age)} ago"
-
-
-def how_long(age: timedelta) -> str:
-    """Write a duration in one unit."""
-    seconds = round(age.total_seconds())
-    for unit, size in (("h", 3600), ("min", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds // size} {unit}"
-    return f"{seconds} s"
-
-
-def how_much(size: int) -> str:
-    """Write a number of bytes in one unit."""
-    for unit, power in (("GB", 3), ("MB", 2), ("kB", 1)):
-        if size >= 1000**power:
-            return f"{size / 1000**power:.1f} {unit}"
-    return f"{size} bytes"
-
-
-def when(instant: datetime) -> str:
-    """Write a point in time."""
-    return instant.strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
