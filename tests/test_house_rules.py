@@ -410,7 +410,7 @@ def test_the_wheel_holds_the_package_with_its_types_statements_and_pages_and_not
         shipped = set(archive.namelist())
 
     assert {re.split("[-/]", name)[0] for name in shipped} == {"flask_idempotency"}  # the package and its dist-info
-    kinds = {".py", ".typed", ".sql", ".lua", ".html"}
+    kinds = {".py", ".typed", ".sql", ".lua", ".html", ".css", ".svg"}
     wanted = {by_path(path) for path in PACKAGE.rglob("*") if path.suffix in kinds}
     assert {name for name in shipped if name.startswith("flask_idempotency/")} == wanted
     assert "flask_idempotency/py.typed" in shipped
