@@ -24,7 +24,7 @@ from demo_shop import (
 from demo_shop.checkout import views as checkout
 from demo_shop.models import db
 from demo_shop.settings import read_settings
-from flask_idempotency import Idempotency, receipts, rules
+from flask_idempotency import Idempotency, console, receipts, rules
 
 idempotency = Idempotency(db=db, scope=accounts.scope, caller=accounts.act_as)
 
@@ -44,6 +44,7 @@ def create_app(settings: Mapping[str, Any] | None = None) -> Flask:
         app.register_blueprint(room.blueprint)
     app.register_blueprint(receipts.blueprint())  # what became of a request, for whoever sent it
     app.register_blueprint(rules.blueprint(url_prefix="/keys", callers="A caller is an account of the shop."))
+    app.register_blueprint(console.blueprint(support.operator, url_prefix="/console"))
     if app.config["DEMO_LAB"]:
         lab.lose_answers(app)
     return app

@@ -20,7 +20,7 @@ POLICY = (
 )
 WORDS = {
     400: ("That was not understood", "Something was missing or had the wrong form. Go back and try once more."),
-    403: ("This form is too old", "Load the page again, then try once more."),
+    403: ("That is not allowed", "Load the page again, then try once more."),
     404: ("There is no such page", "Perhaps the last one was sold."),
     405: ("This page is only for looking, or only for sending", "Go back, and use the buttons of the page."),
     413: ("That is too large", "Send less at a time."),

@@ -13,6 +13,7 @@ from flask import Blueprint, current_app, render_template, request
 from sqlalchemy import func, select
 
 from demo_shop import audit, bank
+from demo_shop.accounts import current_account
 from demo_shop.audit import TOLD
 from demo_shop.models import Attempt, Order, db
 from flask_idempotency.stores import Store, open_store
@@ -57,6 +58,12 @@ class Found:
         return REFUSED if self.state == "finished" and self.status >= 400 else ADVICE[self.state]
 
 
+def operator() -> str | None:
+    """Name who may use the console. In a demo with the lab that is whoever is signed in; a real shop asks for more."""
+    account = current_account()
+    return account.name if account is not None and current_app.config["DEMO_LAB"] else None
+
+
 @blueprint.get("/support")
 def desk() -> str:
     """Look up a reference or an order, and list what waits for manual review."""
@@ -69,7 +76,13 @@ def desk() -> str:
         except ValueError as trouble:
             error = str(trouble)
     return render_template(
-        "support.html", page="support", wanted=wanted, error=error, found=found, quarantined=waiting_for_a_person()
+        "support.html",
+        page="support",
+        wanted=wanted,
+        error=error,
+        found=found,
+        quarantined=waiting_for_a_person(),
+        has_console=operator() is not None,
     )
 
 

@@ -18,6 +18,7 @@ SOAK: Final = {
     "tests/conformance/test_planted_alone.py": "nothing else is named; test_planted_faults.py shows that the fault is",
     "tests/conformance/test_real_servers_stripe.py": "the other dialect; test_real_servers.py has the draft's",
     "tests/docs/test_workshop_solutions.py": "every line of every solution; test_workshop.py shows the first",
+    "tests/demo_shop/test_browser_console.py": "the console, in a browser; console/ has it without one",
     "tests/demo_shop/test_browser_lab.py": "every switch of the lab; test_browser.py clicks through a purchase",
     "tests/demo_shop/test_browser_plain.py": "a purchase without JavaScript; test_rooms.py posts the same forms",
     "tests/demo_shop/test_launcher.py": "how the demo is started and stopped",
