@@ -179,6 +179,18 @@ class BodyNotKept(RequestRefused):
         return {"original_status": self.original_status, **location}
 
 
+class QuotaExceeded(RequestRefused):
+    """The caller has used up ``IDEMPOTENCY_QUOTA``, so the request was not run. Its earlier keys work as before."""
+
+    code = 429
+    component = "IdempotencyQuotaExceeded"
+    problem = "quota-exceeded"
+    title = "Too many live keys"
+    detail = "Nothing was run; send the same request with the same key later, when earlier keys of yours have expired."
+    retryable = True
+    safe_new_key = True
+
+
 class StoreUnavailable(RequestRefused):
     """The records cannot be read, so the request was not run."""
 

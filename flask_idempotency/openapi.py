@@ -141,7 +141,7 @@ class _Writer:
     def _refusals(self, policy: Policy) -> Iterator[tuple[int, Json]]:
         dialect = policy.dialect
         self._schemas.update(self._translated(dialect.schemas))
-        for kind in [*documented(), BodyTooLarge]:
+        for kind in [*documented(self._state.settings), BodyTooLarge]:
             yield dialect.status_of(kind), self._translated(dialect.describe(kind))
 
     def _accepted(self) -> Json:

@@ -1,13 +1,15 @@
 """What an API must publish about its keys, as plain data for the app's own page and its OpenAPI document."""
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any
 
 from flask_idempotency.core.keeping import TRANSIENT
 from flask_idempotency.core.key import FORM_FIELD, MAX_LENGTH
 from flask_idempotency.core.reference import PATTERN
-from flask_idempotency.errors import RequestRefused
+from flask_idempotency.errors import QuotaExceeded, RequestRefused
 from flask_idempotency.http.dialects import Dialect
+from flask_idempotency.settings import Settings
 from flask_idempotency.state import State
 
 
@@ -27,28 +29,31 @@ def describe(state: State) -> dict[str, Any]:
         "in_flight": settings.in_flight,
         "wait": int(settings.wait.total_seconds()),
         "max_body": settings.max_body,
+        "quota": None if settings.quota is None else asdict(settings.quota),
         "dialect": settings.dialect,
         "docs_url": state.dialect.page,
-        "openapi": _components(state.dialect, settings.required),
+        "openapi": _components(state.dialect, settings),
     }
 
 
-def _components(dialect: Dialect, required: bool) -> dict[str, Any]:
+def _components(dialect: Dialect, settings: Settings) -> dict[str, Any]:
     """Make the ``components`` object of an OpenAPI 3.1 document."""
     key = {"type": "string", "minLength": 1, "maxLength": MAX_LENGTH}
     return {
         "parameters": {
-            "IdempotencyKey": {"name": "Idempotency-Key", "in": "header", "required": required, "schema": key}
+            "IdempotencyKey": {"name": "Idempotency-Key", "in": "header", "required": settings.required, "schema": key}
         },
         "headers": {
             "IdempotentReplayed": {"schema": {"type": "string", "enum": ["true"]}},
             "IdempotencyReference": {"schema": {"type": "string", "pattern": PATTERN}},
         },
         "schemas": dialect.schemas,
-        "responses": {each.component: dialect.describe(each) for each in documented()},
+        "responses": {each.component: dialect.describe(each) for each in documented(settings)},
     }
 
 
-def documented() -> Iterator[type[RequestRefused]]:
+def documented(settings: Settings) -> Iterator[type[RequestRefused]]:
     """Give the kinds of refusals that have a component of their own, and stand for others of their status."""
-    return (kind for kind in RequestRefused.__subclasses__() if "component" in vars(kind))
+    for kind in RequestRefused.__subclasses__():
+        if "component" in vars(kind) and (kind is not QuotaExceeded or settings.quota is not None):
+            yield kind

@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args
 
 from flask_idempotency.core.key import KeySyntax
 from flask_idempotency.core.preferences import InFlight
+from flask_idempotency.core.quota import Quota
 from flask_idempotency.errors import ConfigError
 
 DOCS_URL = "https://flask-idempotency.readthedocs.io/en/latest/errors.html"
@@ -24,10 +25,6 @@ SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 KEY_BYTES = 32  # AES-256
 LONGEST_RECALL = timedelta(minutes=10)  # far below the margin before a record's expiry
 LONGEST_WAIT = timedelta(minutes=5)  # a waiting duplicate occupies a worker thread, and no usual proxy waits longer
-
-_NOT_YET: dict[str, Collection[object] | None] = {  # None: every value
-    "QUOTA": None,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +49,7 @@ class Settings:
     docs_url: str = DOCS_URL  # or the app's own page of its rules, if it serves one
     housekeeping: bool = True  # renews leases and reaps; without it, run flask idempotency reap regularly
     encryption_keys: tuple[bytes, ...] | None = field(default=None, repr=False)  # none: the database is trusted
-    quota: None = None
+    quota: Quota | None = None  # clients are trusted not to flood the app; counting costs each first run a query
 
 
 def read_settings(config: Mapping[str, Any]) -> Settings:
@@ -70,11 +67,6 @@ def read_settings(config: Mapping[str, Any]) -> Settings:
 def check(name: str, value: Any, prefix: str = "") -> Any:
     """Check the value of one setting and convert it. Raises ConfigError, in one sentence, if it is invalid."""
     label = f"{prefix}{name}" if prefix else f"{name.lower()}="
-    if name in _NOT_YET and value is not None:
-        values = _NOT_YET[name]
-        if values is None or value in values:
-            shown = "" if values is None else f"{' ' if prefix else ''}{value!r}"
-            raise ConfigError(f"{label}{shown} is not available yet; leave it out.")
     try:
         return _CHECKS[name](value)
     except (TypeError, ValueError) as error:
@@ -170,8 +162,13 @@ def _keys(value: Any) -> tuple[bytes, ...] | None:
     return keys
 
 
-def _nothing(value: Any) -> None:
-    return None
+def _quota(value: Any) -> Quota | None:
+    if value is None:
+        return None
+    is_limit = isinstance(value, Mapping) and value and value.keys() <= {"records", "bytes"}
+    if not is_limit or not all(type(most) is int and most >= 1 for most in value.values()):
+        raise ValueError('must be a dict like {"records": 10_000, "bytes": 50_000_000}, or one of the two')
+    return Quota(**value)
 
 
 _CHECKS: dict[str, Callable[[Any], Any]] = {
@@ -193,5 +190,5 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "DOCS_URL": _docs_url,
     "HOUSEKEEPING": _boolean,
     "ENCRYPTION_KEYS": _keys,
-    "QUOTA": _nothing,
+    "QUOTA": _quota,
 }

@@ -48,6 +48,7 @@ from flask_idempotency.stores import (
     locate_store,
     open_store,
 )
+from flask_idempotency.stores.counting import CountingStore
 from flask_idempotency.stores.hints import Hint, open_hint
 from flask_idempotency.stores.sealed import Cipher, SealedStore
 from flask_idempotency.views import has_decorators, has_decorators_inside, is_lazy, load, options_of
@@ -262,6 +263,13 @@ def make_state(
         name, wanted = database.engine.name, " or ".join(store.drivers)
         missing = f"the driver {wanted}: write {name}+{wanted}://... in SQLALCHEMY_DATABASE_URI"
         database = None  # its connections cannot be shared, so the records get connections of their own
+    if settings.quota is not None:
+        if not isinstance(store, CountingStore):
+            raise ConfigError(
+                "IDEMPOTENCY_QUOTA needs a store that counts the records of each caller, which this one cannot: leave"
+                ' it out, or see "Choosing a store" in the docs for one that can.'
+            )
+        store.quota = settings.quota
     cipher = None if settings.encryption_keys is None else Cipher(settings.encryption_keys)
     recent = RecentReplays(replay_cache)
     store = cast(Store, SealedStore(store, cipher, recent.clear))

@@ -83,6 +83,7 @@ class Transaction:
     is_anew: bool = False  # the claim began the transaction: the app has read in another one before
     is_within: bool = False  # it is a savepoint in a transaction that a test has begun and will end
     is_late: bool = False  # its transaction has not begun: ``begin`` comes before the first write
+    is_resumed: bool = False  # the record it replaces is running: it was left by a lease, and is not a new one
 
 
 @dataclass(frozen=True, slots=True)

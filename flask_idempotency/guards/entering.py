@@ -13,6 +13,7 @@ from flask_idempotency.core.scope import RecordId
 from flask_idempotency.errors import (
     ConfigError,
     IdempotencyError,
+    QuotaExceeded,
 )
 from flask_idempotency.guards.claiming import course_of
 from flask_idempotency.guards.transaction import TransactionAttempt
@@ -127,6 +128,10 @@ def _enter(
     except ConnectionLost as error:
         log.warning("store_unavailable: the app's connection was dead: %s", first_line(error.__cause__ or error))
         pooled.invalidate()
+        raise
+    except QuotaExceeded:  # the transaction was left, so what a hook has done in it stays, as with any refusal
+        if session is None:
+            give_back(pooled)
         raise
     except Exception:
         give_back(pooled) if session is None else session.rollback()

@@ -33,10 +33,12 @@ class MariaStore(MariaPhases):
     drivers = ("pymysql",)
     reads_first = False  # most requests are first ones, and a duplicate key costs little
 
-    def claim(self, asked: Asked, lease: timedelta, first: Checkpoint | None = None) -> Claim | Busy | Settled:
+    def claim(
+        self, asked: Asked, lease: timedelta, first: Checkpoint | None = None, *, counts: bool = True
+    ) -> Claim | Busy | Settled:
         """Give one caller the right to run, or say what stands in the way."""
         try:
-            return super().claim(asked, lease, first)
+            return super().claim(asked, lease, first, counts=counts)
         except Locked:
             found = self._holder(asked)
             if found is None:

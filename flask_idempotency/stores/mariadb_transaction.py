@@ -21,7 +21,7 @@ from flask_idempotency.core.reference import Reference, id_range, reference_of
 from flask_idempotency.core.scope import Scope
 from flask_idempotency.core.snapshot import Answer
 from flask_idempotency.errors import ClaimLost, ConfigError, OutcomeUnknown, StoreUnavailable, WorkRefused
-from flask_idempotency.stores.database import TRIES, ConnectionLost, Fault, LeftToPerson, ThrownBack, log
+from flask_idempotency.stores.database import TRIES, ConnectionLost, Fault, LeftToPerson, Message, Rows, ThrownBack, log
 from flask_idempotency.stores.mariadb_connection import IN_TRANSACTION, Watched, say, watched
 from flask_idempotency.stores.mariadb_server import (
     DUPLICATE,
@@ -65,10 +65,14 @@ class MariaTransactions(MariaServer):
                     say(app, f"SAVEPOINT {KEPT}")
                     app.begin_work(owner_values(found))
                     assert isinstance(found.guard, Transaction), "this guard gives no other"
-                    return replace(found, guard=replace(found.guard, is_within=within))
+                    found = replace(found, guard=replace(found.guard, is_within=within))
+                    return self._admitted(app, asked, found)
                 if found is not None:
                     return found
         return Busy(asked.fingerprint, timedelta(0))  # whoever was in the way each time has only just gone
+
+    def _ask(self, connection: Connection, message: Message) -> Rows:
+        return say(connection, *message)
 
     def _take(
         self, app: Watched, asked: Asked, patience: timedelta, *, has_past: bool, is_ours: bool

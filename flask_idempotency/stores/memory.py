@@ -12,10 +12,11 @@ from flask_idempotency.core.checkpoint import REQUEST, Checkpoint, Kind, Progres
 from flask_idempotency.core.figures import Figures
 from flask_idempotency.core.fingerprint import same
 from flask_idempotency.core.lifecycle import ABANDONED, TOO_MANY_TAKEOVERS, Event, State, after, is_expired, is_poison
+from flask_idempotency.core.quota import Quota
 from flask_idempotency.core.record import Asked, Busy, Claim, Finished, Lease, Quarantined, Record, Running, Settled
 from flask_idempotency.core.reference import Reference, reference_of
 from flask_idempotency.core.scope import RecordId, Scope
-from flask_idempotency.core.snapshot import Answer, blanked
+from flask_idempotency.core.snapshot import Answer, Snapshot, blanked
 from flask_idempotency.errors import ClaimLost
 
 
@@ -35,9 +36,20 @@ class _Row:
     reason: str | None = None
     checkpoints: dict[str, tuple[Checkpoint, datetime]] = field(default_factory=dict)  # with the time of each
 
+    @property
+    def size(self) -> int:
+        """The bytes of its answer and of its stored request."""
+        request, _ = self.checkpoints.get(REQUEST, (None, None))
+        size = len(request.result or "") if request else 0
+        if isinstance(self.answer, Snapshot):
+            size += len(self.answer.body) + sum(len(name) + len(value) for name, value in self.answer.headers)
+        return size
+
 
 class MemoryStore:
     """The contract in its shortest form; the lifecycle's table is followed to the letter."""
+
+    quota: Quota | None = None  # of each scope; set before the first claim
 
     def __init__(self, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self._rows: dict[RecordId, _Row] = {}
@@ -71,6 +83,8 @@ class MemoryStore:
             now, row = self._now(), self._live(asked.id)
             token = secrets.token_bytes(16)
             if row is None:
+                if self.quota is not None:
+                    self.quota.check(*self._usage(asked.scope))
                 row = self._rows[asked.id] = _Row(asked, State.RUNNING, token, 1, now, now + lease)
                 if first is not None:
                     row.point, row.checkpoints[first.name] = first.point, (first, now)
@@ -279,6 +293,11 @@ class MemoryStore:
             for row in half_way:
                 self._give_up(row, ABANDONED)
             return len(fresh), [row.asked.id for row in half_way]
+
+    def _usage(self, scope: Scope) -> tuple[int, int]:
+        """Count the live records of a scope, and their bytes."""
+        live = [row for id_, row in self._rows.items() if row.asked.scope == scope and self._live(id_)]
+        return len(live), sum(row.size for row in live)
 
     def _live(self, record: RecordId) -> _Row | None:
         row = self._rows.get(record)

@@ -4,8 +4,8 @@ The *open* partition holds what is running or quarantined. A record that is fini
 UTC, on which it expires, with its checkpoints; or in the open one, if there is no partition for that day.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import date, timedelta
 from functools import partial
 from itertools import chain
@@ -31,6 +31,7 @@ from flask_idempotency.stores.postgres_server import (
     BEGIN,
     IS_DIRECT,
     STATEMENT_TIMEOUT,
+    UPGRADE_TIMEOUT,
     PostgresServer,
     combine,
     driver_of,
@@ -38,7 +39,7 @@ from flask_idempotency.stores.postgres_server import (
 )
 from flask_idempotency.stores.schema import Structure, partitioned_statements
 
-BOTH_FORMS = ("structure", "bound", "advise")  # asked before the form is known, or of the server
+BOTH_FORMS = ("structure", "bound", "advise", "index_scopes")  # asked before the form is known, or of the server
 VARIANT, OPEN = "postgres_partitioned", "_open"
 LOCKING = ("claim", "restart")  # they insert a record, so they hold the lock on its id
 CLAIMED_NEXT = timedelta(milliseconds=50)  # longer than most claims hold the lock; each is tried a few times
@@ -122,10 +123,12 @@ class PostgresPartitions(PostgresServer):
         """The verbs for a record that has expired."""
         return ("restart",) if self.is_partitioned else self.taking_over
 
-    def claim(self, asked: Asked, lease: timedelta, first: Checkpoint | None = None) -> Claim | Busy | Settled:
+    def claim(
+        self, asked: Asked, lease: timedelta, first: Checkpoint | None = None, *, counts: bool = True
+    ) -> Claim | Busy | Settled:
         """Claim as in plain tables; but while a transaction holds the lock on the id, none is given beside it."""
         try:
-            return super().claim(asked, lease, first)
+            return super().claim(asked, lease, first, counts=counts)
         except StoreUnavailable as error:
             lock = record_lock(reference_of(asked.id), asked.scope)
             if error.__cause__ is None and self.is_partitioned and self._run("is_running", lock=lock)[0][0]:
@@ -175,14 +178,36 @@ class PostgresPartitions(PostgresServer):
             )
 
     def create(self) -> None:
-        """Make plain tables, or upgrade them. Partitioned ones stay as they are."""
+        """Make plain tables, or upgrade them. Partitioned ones stay as they are, but for the index of a quota."""
         if not self._structure().is_partitioned:
             super().create()
+        elif self.quota is not None:
+            self._index_scopes()
+
+    def _index_scopes(self) -> None:
+        """Make the index that a quota needs on each table of records, while others use them."""
+        for (statement,) in self._run("index_scopes"):
+            self._with_connection(partial(self._say_at_length, statement))
+
+    def _say_at_length(self, statement: str, connection: PoolProxiedConnection) -> None:
+        with self._limited(connection, timedelta(seconds=UPGRADE_TIMEOUT)):
+            self._say(connection, (statement, {}))
+
+    @contextmanager
+    def _limited(self, connection: PoolProxiedConnection, longest: timedelta) -> Iterator[None]:
+        """Let each statement take so long. If one fails, the connection is not used again."""
+        say = self._say_on(connection)
+        if is_direct := bool(connection.info.get(IS_DIRECT)):  # behind a pooler it would reach other clients
+            self._define("limit", say, longest=milliseconds(longest))
+        yield
+        if is_direct:
+            self._define("limit", say, longest=milliseconds(STATEMENT_TIMEOUT))
 
     def partition(self, retention: timedelta) -> None:
         """Make partitioned tables, or move plain ones over while others use them: they become the open partition."""
-        if not self._structure().is_partitioned:
-            self.create()
+        is_partitioned = self._structure().is_partitioned
+        self.create()
+        if not is_partitioned:
             for table in TABLES:
                 self._briefly(partial(self._follow, "add_day", table=table))
                 check = partial(self._follow, "check_day", table=table)
@@ -237,19 +262,18 @@ class PostgresPartitions(PostgresServer):
         """Make the partitions of a day, in both tables."""
         name, first, last = day.strftime("%Y%m%d"), start_of(day).isoformat(), start_of(day + timedelta(1)).isoformat()
         self._define("make_day", say, name=name, number=str(number_of(day)), first=first, last=last)
+        if self.quota is not None:
+            self._define("index_day", say, name=name)
         for table in TABLES:
             self._follow("owner_and_grants", say, source=table, target=f"{table}_{name}")
 
     def _drop(self, partition: Partition, connection: PoolProxiedConnection) -> None:
         """Detach a partition while others go on, and drop it when nobody can use it any more."""
         say, names = self._say_on(connection), {"table": partition.parent, "partition": partition.name}
-        if is_direct := bool(connection.info.get(IS_DIRECT)):  # behind a pooler it would reach other clients
-            self._define("limit", say, longest=milliseconds(DROP_TIMEOUT))
-        if partition.is_attached:
-            self._define("finish_detaching" if partition.is_half_detached else "detach", say, **names)
-        self._define("drop", say, **names)
-        if is_direct:  # if one of these failed, the connection is not used again
-            self._define("limit", say, longest=milliseconds(STATEMENT_TIMEOUT))
+        with self._limited(connection, DROP_TIMEOUT):
+            if partition.is_attached:
+                self._define("finish_detaching" if partition.is_half_detached else "detach", say, **names)
+            self._define("drop", say, **names)
         log.info("partition_dropped: %s, in which everything had expired", partition.name)
 
     def _definition(self, verb: str, **names: str) -> str:

@@ -90,8 +90,11 @@ class PostgresTransactions(PostgresPartitions):
             found = found if isinstance(again, Busy) else again
         if within and isinstance(found, Claim):
             assert isinstance(found.guard, Transaction), "this guard gives no other"
-            return replace(found, guard=replace(found.guard, has_past=False, is_within=True))
-        return found
+            found = replace(found, guard=replace(found.guard, has_past=False, is_within=True))
+        return self._admitted(connection, asked, found)
+
+    def _ask(self, connection: Connection[Any], message: Message) -> Rows:
+        return converse(connection, [message]).rows(0)
 
     def _take(
         self,

@@ -12,6 +12,7 @@ from sqlalchemy.pool import PoolProxiedConnection
 from flask_idempotency.core.checkpoint import REQUEST, Checkpoint, Kind, Progress
 from flask_idempotency.core.fingerprint import same
 from flask_idempotency.core.lifecycle import ABANDONED, TAKEOVERS, TOO_MANY_TAKEOVERS, State
+from flask_idempotency.core.quota import Quota
 from flask_idempotency.core.record import (
     Asked,
     Busy,
@@ -25,13 +26,14 @@ from flask_idempotency.core.record import (
 from flask_idempotency.core.reference import Reference, id_range
 from flask_idempotency.core.scope import RecordId, Scope
 from flask_idempotency.core.snapshot import Answer, NotKept, blanked, pack
-from flask_idempotency.errors import ClaimLost, OutcomeUnknown, StoreUnavailable
+from flask_idempotency.errors import ClaimLost, OutcomeUnknown, QuotaExceeded, StoreUnavailable
 from flask_idempotency.stores.database import TRIES, Fault, Rows
 from flask_idempotency.stores.rows import checkpoint_values, owner_values, read_answer, to_bytes
 from flask_idempotency.stores.sql_figures import SqlFigures
 
 REPEATED = 1024  # keys known to be retried: more than a process sees in a burst, 100 kB at most
 BATCH = 5_000  # records that are looked through for those of a caller at once: a tenth of a second, on a busy machine
+ALL = 2**31 - 1  # records of one scope: no limit, in a place where the databases want a number
 TOKEN_BYTES = 16  # random, so that none comes twice, not even after a failover
 
 
@@ -57,11 +59,13 @@ class SqlStore(SqlFigures):
         super().__init__(engine, is_apps_own=is_apps_own)
         self._repeated: set[RecordId] = set()  # only a hint: these keys have come more than once
 
-    def claim(self, asked: Asked, lease: timedelta, first: Checkpoint | None = None) -> Claim | Busy | Settled:
-        """Give one caller the right to run, or say what stands in the way."""
+    def claim(
+        self, asked: Asked, lease: timedelta, first: Checkpoint | None = None, *, counts: bool = True
+    ) -> Claim | Busy | Settled:
+        """Give one caller the right to run, or say what stands in the way; unless it *counts*, whatever the quota."""
         token, is_new = secrets.token_bytes(TOKEN_BYTES), False
         for _ in range(TRIES):
-            seen = self._try_claim(asked, token, lease, first)
+            seen = self._try_claim(asked, token, lease, first, counts=counts)
             match seen:
                 case Seen(attempt=int(attempt), record=before, point=point):
                     return Claim(asked.id, asked.fingerprint, Lease(token), attempt, _was_held(before), point)
@@ -230,7 +234,9 @@ class SqlStore(SqlFigures):
         left = self._run("quarantine_abandoned", **values, reason=ABANDONED)
         return len(deleted), [RecordId(bytes(id_)) for (id_,) in left]
 
-    def _try_claim(self, asked: Asked, token: bytes, lease: timedelta, first: Checkpoint | None) -> Seen:
+    def _try_claim(
+        self, asked: Asked, token: bytes, lease: timedelta, first: Checkpoint | None, *, counts: bool
+    ) -> Seen:
         """Insert the record, or take it over, unless a live one is in the way; give what was there before."""
         values = {
             "id": asked.id,
@@ -242,6 +248,8 @@ class SqlStore(SqlFigures):
             "lease": self._from_duration(lease),
         }
         before = self.find(asked.id) if self.reads_first or asked.id in self._repeated else None
+        if before is None and counts and self.quota is not None:
+            before = self._find_unless_admitted(asked, self.quota)
         if before is None:
             verbs = ("claim",) if first is None else ("claim", "mark")
             written = {"point": None} if first is None else checkpoint_values(first)
@@ -255,6 +263,22 @@ class SqlStore(SqlFigures):
             self.taking_over if before is not None else self.restarting, {"takeovers": TAKEOVERS, **values}
         )
         return Seen(rows[0][0], before, rows[0][1]) if rows else Seen(None, before)
+
+    def _find_unless_admitted(self, asked: Asked, quota: Quota) -> Record | None:
+        """Find the record that exists if the scope's quota is used up. Raises QuotaExceeded if there is none."""
+        try:
+            quota.check(*self._run("usage", **self._counted(asked))[0])
+        except QuotaExceeded:
+            found = self.find(asked.id)
+            if found is None:
+                raise
+            return found
+        return None
+
+    def _counted(self, asked: Asked) -> dict[str, object]:
+        """Give the values by which the live records of a scope are counted, but for this one; no more than matter."""
+        most = None if self.quota is None else self.quota.records
+        return {"id": asked.id, "scope": asked.scope, "most": ALL if most is None else most}
 
     def _insert(self, verbs: Sequence[str], values: Mapping[str, Any]) -> bool:
         """Insert the record; say whether it is new."""

@@ -1,6 +1,7 @@
 """What the SQL stores share of the transaction guard: a claim, a view's work and its answer in one transaction."""
 
 import secrets
+from abc import abstractmethod
 from datetime import timedelta
 from typing import Any
 
@@ -10,7 +11,7 @@ from flask_idempotency.core.record import Asked, Busy, Claim, Record, Running, S
 from flask_idempotency.core.reference import reference_of
 from flask_idempotency.core.scope import RecordId
 from flask_idempotency.core.snapshot import Answer
-from flask_idempotency.errors import CheckpointUnknown, ClaimLost, OutcomeUnknown, StoreUnavailable
+from flask_idempotency.errors import CheckpointUnknown, ClaimLost, OutcomeUnknown, QuotaExceeded, StoreUnavailable
 from flask_idempotency.stores import words
 from flask_idempotency.stores.database import LeftToPerson, Message, Rows, log
 from flask_idempotency.stores.rows import owner_values, to_bytes
@@ -70,9 +71,9 @@ class SqlTransactionalStore(SqlStore):
     def _judged(self, asked: Asked, rows: Rows, has_past: bool) -> Claim | Busy | Settled:
         """Decide by the rows that were read: run, unless there is a live record."""
 
-        def claim(attempt: int, *, replaces: bool) -> Claim:
+        def claim(attempt: int, *, replaces: bool, is_resumed: bool = False) -> Claim:
             token = secrets.token_bytes(TOKEN_BYTES)
-            guard = Transaction(token, replaces, has_past)
+            guard = Transaction(token, replaces, has_past, is_resumed=is_resumed)
             return Claim(asked.id, asked.fingerprint, guard, attempt, taken_over=False)
 
         if not rows:
@@ -92,16 +93,39 @@ class SqlTransactionalStore(SqlStore):
                         "checkpoint_unknown: %s stands at %r, and its view has no phases", known_as, record.point
                     )
                     raise CheckpointUnknown(retry_after=1)
-                return claim(record.attempt, replaces=True)
+                return claim(record.attempt, replaces=True, is_resumed=True)
         self._remember(asked.id)
         return Settled(record)
+
+    def _admitted(self, connection: Any, asked: Asked, found: Claim | Busy | Settled) -> Claim | Busy | Settled:
+        """Give what was found at the entry; leave, and raise QuotaExceeded, if a new record would exceed the quota."""
+        if self.quota is None or not isinstance(found, Claim):
+            return found
+        assert isinstance(found.guard, Transaction), "this guard gives no other"
+        if not found.guard.is_resumed:
+            try:
+                self.quota.check(*self._ask(connection, (self._statement("usage"), self._counted(asked)))[0])
+            except QuotaExceeded:
+                self.leave(connection)
+                raise
+            except self._driver_error as error:
+                raise self._unavailable(error) from error
+        return found
+
+    @abstractmethod
+    def leave(self, connection: Any) -> None:
+        """Give up the right to run."""
+
+    @abstractmethod
+    def _ask(self, connection: Any, message: Message) -> Rows:
+        """Read something on the app's own connection."""
 
     def _leave_to_a_person(self, asked: Asked) -> None:
         """Quarantine a request whose view has ended the transaction itself: it is unknown what was committed.
 
         Raises LeftToPerson, unless somebody else has the record.
         """
-        claim = self.claim(asked, A_WHILE)
+        claim = self.claim(asked, A_WHILE, counts=False)
         if isinstance(claim, Claim):
             self.quarantine(claim, ENDED_BY_VIEW)
             log.critical("quarantined: %s: %s", reference_of(asked.id), ENDED_BY_VIEW)

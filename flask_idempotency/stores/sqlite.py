@@ -80,7 +80,8 @@ class SqliteStore(SqlitePhases):
         """
         self._check_place()
         found = self._structure()
-        if not self._is_apps_own and (found.missing or (found.version or 0) < VERSION):
+        is_complete = not found.missing and (found.version or 0) >= VERSION and self._may_count(found)
+        if not self._is_apps_own and not is_complete:
             self.create()
         super().prepare()
 

@@ -24,7 +24,7 @@ from flask_idempotency.errors import (
     OutcomeUnknown,
     WorkRefused,
 )
-from flask_idempotency.stores.database import first_line, log
+from flask_idempotency.stores.database import Message, Rows, first_line, log
 from flask_idempotency.stores.file_locks import FileLocks
 from flask_idempotency.stores.forks import start_afresh_in_child
 from flask_idempotency.stores.sql_transaction import ENDED_BY_STEP, ENTRY, KEPT, SqlTransactionalStore
@@ -71,10 +71,13 @@ class SqliteTransactions(SqlTransactionalStore):
         steps_aside = bool(patience) and not within and _has_only_read(connection)
         if steps_aside:
             connection.rollback()  # whoever waits must not keep the writer waiting
-        found = self._enter(connection, asked, patience, within=within)
+        found = self._admitted(connection, asked, self._enter(connection, asked, patience, within=within))
         if steps_aside and not isinstance(found, Claim):
             connection.execute("BEGIN")  # the app believes that its transaction is open
         return found
+
+    def _ask(self, connection: sqlite3.Connection, message: Message) -> Rows:
+        return connection.execute(*message).fetchall()
 
     def _enter(
         self, connection: sqlite3.Connection, asked: Asked, patience: timedelta, *, within: bool
@@ -173,9 +176,8 @@ class SqliteTransactions(SqlTransactionalStore):
         except sqlite3.Error:
             raise
         except BaseException:
-            connection.execute(
-                f"SAVEPOINT {KEPT}"
-            )  # a signal came between: without it, the app would seem to have ended the transaction
+            # A signal came between: without the savepoint, the app would seem to have ended the transaction.
+            connection.execute(f"SAVEPOINT {KEPT}")
             raise
         _KEPT_CHANGES[id(connection)] = connection.total_changes
 
@@ -238,9 +240,7 @@ class SqliteTransactions(SqlTransactionalStore):
             if "no such savepoint" not in str(error):
                 raise
             if connection.in_transaction:
-                connection.execute(
-                    "ROLLBACK"
-                )  # of a transaction that the driver began afterwards, which blocks other writers
+                connection.execute("ROLLBACK")  # the driver has begun it afterwards, and it blocks other writers
             self._leave_to_a_person(asked)
             raise ClaimLost from error
 

@@ -7,13 +7,23 @@ from functools import partial
 from sqlalchemy import Engine, MetaData
 from sqlalchemy.pool import PoolProxiedConnection
 
+from flask_idempotency.core.quota import Quota
 from flask_idempotency.core.scope import RecordId
 from flask_idempotency.core.snapshot import reseal
 from flask_idempotency.errors import ConfigError
 from flask_idempotency.stores import TablesMissing
 from flask_idempotency.stores.database import Message, Rows, SqlDatabase
 from flask_idempotency.stores.rows import to_bytes
-from flask_idempotency.stores.schema import OLDEST_USABLE, VERSION, Structure, add_tables, statements
+from flask_idempotency.stores.schema import (
+    OLDEST_USABLE,
+    SCOPES,
+    VERSION,
+    Structure,
+    add_tables,
+    index_scopes,
+    scope_index_statement,
+    statements,
+)
 
 _INIT = "flask idempotency init"
 MAKE_TABLES = f"make the tables with: {_INIT}"
@@ -21,6 +31,8 @@ MAKE_TABLES = f"make the tables with: {_INIT}"
 
 class SqlTables(SqlDatabase):
     """A database with our tables, or one that they are created in."""
+
+    quota: Quota | None = None  # of each scope; set before the first claim
 
     def __init__(self, engine: Engine, *, is_apps_own: bool = False) -> None:
         super().__init__(engine)
@@ -37,12 +49,28 @@ class SqlTables(SqlDatabase):
                 "The tables are of a newer version than this release of Flask-Idempotency knows; use the release that"
                 " upgraded them."
             )
+        if not self._may_count(found):
+            raise ConfigError(
+                "IDEMPOTENCY_QUOTA counts the records of each caller, which takes very long without an index; make it"
+                f" with{self._by_migration}: {_INIT}"
+            )
+
+    def _may_count(self, found: Structure) -> bool:
+        """Say whether there is the index that a quota needs, if there is a quota."""
+        return self.quota is None or SCOPES in found.indexes
 
     def create(self) -> None:
         """Make tables and indexes unless they exist, and upgrade those of an older version."""
         found = self._structure()
         check_columns(found)  # creating an index on a table that is not ours would fail with a less helpful message
         self._with_connection(self._make_tables)
+        if not self._may_count(found):
+            self._index_scopes()
+
+    def _index_scopes(self) -> None:
+        """Make the index that a quota needs."""
+        statement = scope_index_statement(self._engine.dialect)
+        self._with_connection(lambda connection: self._say(connection, (statement, {})))
 
     def prepare(self) -> None:
         """Check the tables before the first claim. A newer version, or a missing index, is accepted."""
@@ -88,7 +116,9 @@ class SqlTables(SqlDatabase):
 
     def add_tables(self, metadata: MetaData) -> None:
         """Add the tables to an app's metadata, so that its create_all() and migrations include them."""
-        add_tables(metadata)
+        record, _ = add_tables(metadata)
+        if self.quota is not None:
+            index_scopes(record)
 
     def _upgrade(self, say: Callable[[Message], Rows]) -> None:
         version = Structure.from_rows(say((self._statement("structure"), {}))).version or VERSION

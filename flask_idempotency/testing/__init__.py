@@ -3,6 +3,8 @@
 This needs pytest, and nothing else in the package imports it.
 """
 
+from flask_idempotency.testing.counting import CountingContract
+from flask_idempotency.testing.counting_transactions import CountingTransactionContract
 from flask_idempotency.testing.given import LEASE, MOMENT, RETENTION, LetPass, make_asked
 from flask_idempotency.testing.store import StoreContract
 from flask_idempotency.testing.transaction import TransactionContract
@@ -12,6 +14,8 @@ __all__ = [
     "LEASE",
     "MOMENT",
     "RETENTION",
+    "CountingContract",
+    "CountingTransactionContract",
     "KeyedTransactionContract",
     "LetPass",
     "StoreContract",

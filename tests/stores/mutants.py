@@ -998,7 +998,120 @@ class BeginsPhasesAgain(PhaseMutant):
         return super()._judged(asked, [(*row[:-3], None, *row[-2:]) for row in rows], has_past)
 
 
+# -- quotas ----------------------------------------------------------------------------------------------------------
+
+
+class CountingMutant(Mutant):
+    """A mutant that counts the records of a scope."""
+
+
+class CountsEverybody(CountingMutant):
+    """Whoever floods the store locks everybody out."""
+
+    changes = (("usage", "scope = :scope AND", ""),)
+
+
+class CountsOneLess(CountingMutant):
+    """A scope has one record more than it may."""
+
+    changes = (("usage", "SELECT count(*),", "SELECT count(*) - 1,"),)
+
+
+class CountsExpired(CountingMutant):
+    """What has expired takes up room until it is deleted."""
+
+    changes = (("usage", f"AND (state <> 'finished' OR expires_at > {NOW})", ""),)
+
+
+class CountsFinishedAlone(CountingMutant):
+    """Who never finishes may begin as much as they like."""
+
+    changes = (("usage", "state <> 'finished' OR", "state = 'finished' AND"),)
+
+
+class ForgetsBodies(CountingMutant):
+    """Only headers count."""
+
+    changes = (("usage", "coalesce(length(body), 0)", "0"),)
+
+
+class ForgetsHeaders(CountingMutant):
+    """Only bodies count."""
+
+    changes = (("usage", "coalesce(length(CAST(headers AS BLOB)), 0)", "0"),)
+
+
+class ForgetsRequests(CountingMutant):
+    """A flood of large requests costs nothing."""
+
+    changes = (("usage", "WHERE record_id = r.id", "WHERE false"),)
+
+
+class LooksAtTooFew(CountingMutant):
+    """Of many small answers only the first counts."""
+
+    changes = (("usage", "LIMIT :most", "LIMIT 1"),)
+
+
+class RefusesWhatExists(CountingMutant):
+    """A scope without room gets no replay, and cannot resume what it has begun."""
+
+    def claim(
+        self, asked: Asked, lease: timedelta, first: Checkpoint | None = None, *, counts: bool = True
+    ) -> Claim | Busy | Settled:
+        if self.quota is not None:
+            self.quota.check(*self._run("usage", **self._counted(asked))[0])
+        return super().claim(asked, lease, first, counts=counts)
+
+
+class ClaimsAndThenCounts(CountingMutant):
+    """A refusal leaves its record."""
+
+    def claim(
+        self, asked: Asked, lease: timedelta, first: Checkpoint | None = None, *, counts: bool = True
+    ) -> Claim | Busy | Settled:
+        found = super().claim(asked, lease, first, counts=False)
+        if self.quota is not None and isinstance(found, Claim) and found.attempt == 1:
+            self.quota.check(*self._run("usage", **self._counted(asked))[0])
+        return found
+
+
+class EntersWithoutCounting(CountingMutant):
+    """There is a quota under one guard only."""
+
+    def _admitted(self, connection: Any, asked: Asked, found: Claim | Busy | Settled) -> Claim | Busy | Settled:
+        return found
+
+
+class RefusesWhatWasLeft(CountingMutant):
+    """A record that was left by a lease is in the way of its own retry."""
+
+    def _admitted(self, connection: Any, asked: Asked, found: Claim | Busy | Settled) -> Claim | Busy | Settled:
+        if self.quota is not None and isinstance(found, Claim):
+            self.quota.check(*self._ask(connection, (self._statement("usage"), {**self._counted(asked), "id": b""}))[0])
+        return super()._admitted(connection, asked, found)
+
+
+class HoldsWhatItRefuses(CountingMutant):
+    """The refused request runs for ever, as others see it."""
+
+    def _admitted(self, connection: Any, asked: Asked, found: Claim | Busy | Settled) -> Claim | Busy | Settled:
+        if self.quota is not None and isinstance(found, Claim):
+            self.quota.check(*self._ask(connection, (self._statement("usage"), self._counted(asked)))[0])
+        return found
+
+
+class CountsBeforeAPerson(CountingMutant):
+    """A request of which nobody knows what was done runs again, because its scope has no room for the record."""
+
+    def claim(
+        self, asked: Asked, lease: timedelta, first: Checkpoint | None = None, *, counts: bool = True
+    ) -> Claim | Busy | Settled:
+        return super().claim(asked, lease, first)
+
+
 MUTANTS: tuple[type[Mutant], ...] = tuple(
-    sorted(set(Mutant.__subclasses__()) - {PhaseMutant}, key=lambda mutant: mutant.__name__)
+    sorted(set(Mutant.__subclasses__()) - {PhaseMutant, CountingMutant}, key=lambda mutant: mutant.__name__)
 )
+COUNTING_MUTANTS: tuple[type[CountingMutant], ...] = tuple(CountingMutant.__subclasses__())
 PHASE_MUTANTS: tuple[type[PhaseMutant], ...] = tuple(PhaseMutant.__subclasses__())

@@ -11,12 +11,21 @@ from typing import Any
 
 import pytest
 
+from flask_idempotency.core.quota import Quota
 from flask_idempotency.core.record import Busy, Claim, Settled
 from flask_idempotency.core.snapshot import Snapshot
 from flask_idempotency.errors import IdempotencyError
-from flask_idempotency.testing import LEASE, RETENTION, StoreContract, TransactionContract, make_asked
+from flask_idempotency.testing import (
+    LEASE,
+    RETENTION,
+    CountingContract,
+    CountingTransactionContract,
+    StoreContract,
+    TransactionContract,
+    make_asked,
+)
 from tests.stores import mutants
-from tests.stores.mutants import MUTANTS, PHASE_MUTANTS, Mutant, PhaseMutant
+from tests.stores.mutants import COUNTING_MUTANTS, MUTANTS, PHASE_MUTANTS, CountingMutant, Mutant, PhaseMutant
 from tests.stores.worlds import SqlWorld
 
 # One store asked by one caller cannot tell whose clock it goes by.
@@ -54,7 +63,7 @@ def parameters_of(mark: pytest.Mark) -> list[dict[str, Any]]:
 
 @contextmanager
 def given(world: SqlWorld) -> Iterator[dict[str, object]]:
-    """Make the fixtures of both contracts for one test: an empty store, and an empty table beside it."""
+    """Make the fixtures of the contracts for one test: an empty store, and an empty table beside it."""
     world.clear()
     with ExitStack() as connections:
 
@@ -72,7 +81,11 @@ def given(world: SqlWorld) -> Iterator[dict[str, object]]:
             make_table()
             return open_one()
 
-        yield {"store": world.store, "let_pass": world.let_pass, "connect": connect}
+        def set_quota(quota: Quota | None) -> None:
+            world.store.quota = quota
+
+        yield {"store": world.store, "let_pass": world.let_pass, "connect": connect, "set_quota": set_quota}
+        set_quota(None)
 
 
 def first_breach(world: SqlWorld, contract: type[Any]) -> str | None:
@@ -121,3 +134,14 @@ def test_a_phase_mutant_without_a_change_breaks_no_promise(world: SqlWorld):
 @each(PHASE_MUTANTS)
 def test_the_contract_of_transactions_names_the_promise_that_a_mutant_breaks(world: SqlWorld):
     assert first_breach(world, TransactionContract)
+
+
+@each([CountingMutant])
+def test_a_counting_mutant_without_a_change_breaks_no_promise(world: SqlWorld):
+    assert first_breach(world, CountingContract) is None
+    assert first_breach(world, CountingTransactionContract) is None
+
+
+@each(COUNTING_MUTANTS)
+def test_a_contract_of_stores_that_count_names_the_promise_that_a_mutant_breaks(world: SqlWorld):
+    assert first_breach(world, CountingContract) or first_breach(world, CountingTransactionContract)

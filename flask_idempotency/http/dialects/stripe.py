@@ -16,7 +16,7 @@ from flask import Response, request
 
 from flask_idempotency.core.key import KeySyntax
 from flask_idempotency.core.snapshot import Answer, Snapshot, are_storable
-from flask_idempotency.errors import KeyReused, Quarantined, RequestInFlight, RequestRefused
+from flask_idempotency.errors import KeyReused, Quarantined, QuotaExceeded, RequestInFlight, RequestRefused
 from flask_idempotency.http.dialects import Dialect
 from flask_idempotency.http.reading import endpoint_of
 
@@ -66,7 +66,7 @@ class Stripe(Dialect):
 
     def mark_refusal(self, response: Response, refusal: RequestRefused) -> Response:
         """Say whether to send the request again, too: ``Retry-After`` alone is not read."""
-        response.headers[SHOULD_RETRY] = "true" if refusal.retryable else "false"
+        response.headers[SHOULD_RETRY] = _should_retry(type(refusal))
         response.headers.pop(ORIGIN, None)
         return super().mark_refusal(response, refusal)
 
@@ -108,9 +108,7 @@ class Stripe(Dialect):
         """Describe one; its status is part of the description, because a ``responses`` entry has no field for it."""
         alike = [each for each in RequestRefused.__subclasses__() if self._is_alike(each, refusal)]
         headers: dict[str, Any] = {
-            SHOULD_RETRY: {
-                "schema": {"type": "string", **_one_of("true" if each.retryable else "false" for each in alike)}
-            },
+            SHOULD_RETRY: {"schema": {"type": "string", **_one_of(map(_should_retry, alike))}},
             REQUEST_ID: {"schema": {"type": "string"}},
         }
         if refusal.retryable:
@@ -141,11 +139,18 @@ def _names(kind: type[RequestRefused]) -> dict[str, str]:
         return {"type": "idempotency_error"}
     if issubclass(kind, RequestInFlight):
         return {"type": "invalid_request_error", "code": "idempotency_key_in_use"}
+    if issubclass(kind, QuotaExceeded):
+        return {"type": "invalid_request_error", "code": "rate_limit"}
     is_ours = kind.code >= 500 or issubclass(kind, Quarantined)
     return {
         "type": "api_error" if is_ours else "invalid_request_error",
         "code": f"idempotency_{kind.problem.replace('-', '_')}",
     }
+
+
+def _should_retry(kind: type[RequestRefused]) -> str:
+    """Say whether an SDK, which tries again within seconds, may get another answer."""
+    return "true" if kind.retryable and not issubclass(kind, QuotaExceeded) else "false"
 
 
 def _title(refusal: RequestRefused) -> str:

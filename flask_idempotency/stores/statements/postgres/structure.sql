@@ -11,7 +11,7 @@ SELECT ours.name, 'column', attname::text
  UNION ALL
 SELECT ours.name, 'index', made.relname::text
   FROM ours
-  JOIN pg_index ON indrelid = CASE relkind WHEN 'p' THEN to_regclass(ours.name || '_open') ELSE ours.oid END
+  JOIN pg_index ON indisvalid AND indrelid = CASE relkind WHEN 'p' THEN to_regclass(ours.name || '_open') ELSE ours.oid END
   JOIN pg_class AS made ON made.oid = indexrelid
  UNION ALL
 SELECT ours.name, 'long fingerprints', conname::text
