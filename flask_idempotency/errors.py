@@ -14,6 +14,7 @@ IdempotencyError
     ├── RequestInFlight 409    the same request is running: retry with the same key
     ├── Quarantined 409        manual review is required: contact support, quote the reference
     ├── BodyNotKept 410        it took effect, but its answer was not kept: do not repeat it
+    ├── QuotaExceeded 429      the caller has too many live keys: retry when some have expired
     ├── StoreUnavailable 503   nothing was run: retry with the same key
     ├── OutcomeUnknown 503     it may have run: retry with the same key
     │   └── NoEffect           raised by your own call of a foreign system: nothing happened there

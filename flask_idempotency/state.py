@@ -41,6 +41,7 @@ from flask_idempotency.policy import (
 from flask_idempotency.sessions.database import Database, open_database
 from flask_idempotency.settings import Guard, Settings, read_settings
 from flask_idempotency.stores import (
+    CountingStore,
     ExpiringStore,
     Store,
     TablesMissing,
@@ -48,7 +49,6 @@ from flask_idempotency.stores import (
     locate_store,
     open_store,
 )
-from flask_idempotency.stores.counting import CountingStore
 from flask_idempotency.stores.hints import Hint, open_hint
 from flask_idempotency.stores.sealed import Cipher, SealedStore
 from flask_idempotency.views import has_decorators, has_decorators_inside, is_lazy, load, options_of

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from flask_idempotency.errors import ConfigError
 from flask_idempotency.stores.contract import ExpiringStore, Store, TransactionalStore
+from flask_idempotency.stores.counting import CountingStore
 from flask_idempotency.stores.partitioned import PartitionedStore
 
 if TYPE_CHECKING:
@@ -17,7 +18,15 @@ if TYPE_CHECKING:
 
     from sqlalchemy import URL
 
-__all__ = ["ExpiringStore", "PartitionedStore", "Store", "TransactionalStore", "include_object", "open_store"]
+__all__ = [
+    "CountingStore",
+    "ExpiringStore",
+    "PartitionedStore",
+    "Store",
+    "TransactionalStore",
+    "include_object",
+    "open_store",
+]
 
 TABLES = ("idempotency_record", "idempotency_checkpoint")
 _OURS = re.compile(rf"({'|'.join(TABLES)})(_open|_[0-9]{{8}})?")  # a table, or a partition of it

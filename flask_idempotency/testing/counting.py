@@ -10,7 +10,7 @@ from flask_idempotency.core.quota import Quota
 from flask_idempotency.core.record import Asked, Busy, Claim, Settled
 from flask_idempotency.core.snapshot import NotKept, Snapshot
 from flask_idempotency.errors import QuotaExceeded
-from flask_idempotency.stores.counting import CountingStore
+from flask_idempotency.stores import CountingStore
 from flask_idempotency.testing.acting import claimed, race
 from flask_idempotency.testing.given import CREATED, LEASE, MOMENT, RETENTION, LetPass, make_asked
 

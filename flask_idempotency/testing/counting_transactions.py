@@ -10,8 +10,7 @@ from flask_idempotency.core.quota import Quota
 from flask_idempotency.core.record import Busy, Claim, Quarantined, Settled
 from flask_idempotency.core.snapshot import Snapshot
 from flask_idempotency.errors import ClaimLost, QuotaExceeded
-from flask_idempotency.stores import TransactionalStore
-from flask_idempotency.stores.counting import CountingStore
+from flask_idempotency.stores import CountingStore, TransactionalStore
 from flask_idempotency.testing.acting import claimed
 from flask_idempotency.testing.counting import SetQuota
 from flask_idempotency.testing.given import CREATED, LEASE, RETENTION, LetPass, make_asked

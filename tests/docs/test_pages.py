@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from flask_idempotency import errors, settings
+from flask_idempotency import errors
 from flask_idempotency.cli import commands
 from flask_idempotency.core.lifecycle import Event
 from flask_idempotency.errors import ConfigError, KeyReused
@@ -82,22 +82,6 @@ def test_every_duration_states_its_range():
     }
 
     assert {param.id for param in ranges()} == durations
-
-
-@pytest.mark.parametrize("name", settings._NOT_YET)
-def test_what_is_not_available_yet_is_said_plainly(name):
-    values = settings._NOT_YET[name]
-
-    if values is None:
-        assert "Any value is refused." in ENTRIES[name]
-    else:
-        assert [value for value in values if f'`"{value}"` is not available yet.' not in ENTRIES[name]] == []
-
-
-def test_what_is_said_to_be_unavailable_is():
-    said = set(re.findall(r'`"(\w+)"` is not available yet', text_of("config.md")))
-
-    assert said <= {value for values in settings._NOT_YET.values() for value in values or ()}
 
 
 def test_every_option_of_the_decorator_is_listed():

@@ -13,7 +13,6 @@ from flask_idempotency.stores import open_store
 from tests.apps.shop import REFERENCE, REPLAYED
 
 
-
 @pytest.fixture(params=["lease", "transaction"])
 def make(request, store_url):
     """`make(quota, **settings)`: an app under either guard, whose view answers with what it was sent."""

@@ -8,7 +8,7 @@ import pytest
 from flask import request
 
 from flask_idempotency import idempotent
-from flask_idempotency.errors import CheckpointUnknown, OutcomeUnknown, RequestRefused, StoreUnavailable
+from flask_idempotency.errors import CheckpointUnknown, OutcomeUnknown, QuotaExceeded, RequestRefused, StoreUnavailable
 from flask_idempotency.settings import DOCS_URL
 from tests.apps.shop import KEY
 
@@ -63,6 +63,11 @@ def not_kept(shop, sql):
     return shop.send()
 
 
+def over_quota(shop, sql):
+    shop.store.fails("claim", QuotaExceeded(retry_after=60))
+    return shop.send()
+
+
 def unavailable(shop, sql):
     shop.store.fails("claim", StoreUnavailable())
     return shop.send()
@@ -88,6 +93,7 @@ TABLE = [
     ("request-in-flight", in_flight, 409, "The first request is still running", True, False, True, range(1, 31)),
     ("quarantined", quarantined, 409, "Manual review required", False, False, True, None),
     ("body-not-kept", not_kept, 410, "Done, but the answer was not kept", False, False, True, None),
+    ("quota-exceeded", over_quota, 429, "Too many live keys", True, True, True, range(1, 61)),
     ("store-unavailable", unavailable, 503, "Idempotency records cannot be read", True, False, True, range(1, 60)),
     (
         "outcome-unknown", unknown_outcome, 503, "It is not yet known whether the request took effect",
