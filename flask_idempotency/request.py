@@ -300,6 +300,8 @@ def conclude(app: Flask, state: State, found: Exchange, attempt: Attempt, sent: 
         if ending is Ending.KEEP and isinstance(outcome, Made):
             answer = take_down(policy, outcome, found.response, sent, state.settings.max_body)
             attempt.complete(answer, late=partial(_do_late, app, found.afterwards))
+            if found.reading is not None and not app.testing:  # a test may drop its tables before the retry
+                state.recent.keep_given(found.reading.asked, attempt.claim, answer, policy.retention)
         else:
             had_committed = attempt.has_committed
             attempt.release(commits=ending is Ending.COMMIT)

@@ -20,6 +20,8 @@ from hypothesis import HealthCheck, settings
 
 from tests.fixtures.connections import close_pools, forget_pools
 
+from flask_idempotency.guards.recent import RecentReplays
+
 # The published contract suite asserts like a test and shall explain itself like one, whoever imports it first.
 pytest.register_assert_rewrite("flask_idempotency.testing", "tests.stores.machine", "tests.stores.worlds")
 
@@ -105,6 +107,15 @@ def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path / 'records.db'}"
     return str(request.getfixturevalue("postgres_url"))
+
+
+@pytest.fixture(autouse=True)
+def given_answers_are_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have apps in the test's own process read what they have just stored: tests change rows between two requests.
+
+    Servers do as in production; so do tests that override this fixture.
+    """
+    monkeypatch.setattr(RecentReplays, "keep_given", lambda *_: None)
 
 
 @pytest.fixture(autouse=True)

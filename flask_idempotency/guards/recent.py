@@ -1,50 +1,73 @@
-"""The answers that this process has replayed last: a hot key is answered from memory, without asking the store."""
+"""The answers that this process has given or replayed last: their retries are answered without asking the store."""
 
 from contextlib import suppress
-from datetime import timedelta
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from time import monotonic, time
 
-from flask_idempotency.core.record import Finished, Record
+from flask_idempotency.core.record import Asked, Claim, Finished, Record, Transaction
 from flask_idempotency.core.scope import RecordId
-from flask_idempotency.core.snapshot import Snapshot
+from flask_idempotency.core.snapshot import Answer, Snapshot
 
-MOST = 256  # answers, of at most
+MOST = 256  # answers that were read, of at most
 LARGEST = 64 * 1024  # bytes each: 16 MiB in a process that replays nothing but large ones
+MOST_GIVEN = 1024  # answers of our own, most of which are never asked for again, of at most
+LARGEST_GIVEN = 8 * 1024  # bytes each: 8 MiB in a process whose answers are all large
 MARGIN = 7200.0  # seconds before its expiry from which a record is always read: only the store's clock decides
+
+Known = dict[RecordId, tuple[float, Record]]  # until when, by the monotonic clock; the oldest first
 
 
 class RecentReplays:
-    """Finished records, which do not change until they expire, for a short time after they were read.
+    """Finished records, which do not change until they expire, for a short time after they were read or stored.
 
     Has no lock, because a signal may end a request anywhere; each step is one operation on a dictionary.
     """
 
     def __init__(self, lifetime: timedelta) -> None:
         self._lifetime = lifetime.total_seconds()
-        self._known: dict[RecordId, tuple[float, Record]] = {}
+        self._read: Known = {}
+        self._given: Known = {}
 
     def find(self, record: RecordId) -> Record | None:
-        """Give a record that was read a short time ago."""
-        until, found = self._known.get(record, (0.0, None))
-        if found is None or monotonic() < until:
-            return found
-        self._known.pop(record, None)
+        """Give a record that was read or stored a short time ago."""
+        for known in (self._read, self._given):
+            until, found = known.get(record, (0.0, None))
+            if found is not None and monotonic() < until:
+                return found
+            known.pop(record, None)
         return None
 
     def keep(self, record: Record) -> None:
         """Remember a record that was read just now, if its answer is small and it does not expire soon."""
+        self._keep(self._read, record, MOST, LARGEST)
+
+    def keep_given(self, asked: Asked, claim: Claim, answer: Answer, retention: timedelta) -> None:
+        """Remember a record that this process has stored just now. Call it when that is certain.
+
+        A record in a test's transaction is not kept: nobody else sees it, and it is rolled back.
+        """
+        if isinstance(claim.guard, Transaction) and claim.guard.is_within:
+            return
+        now = datetime.now(UTC)
+        condition = Finished(claim.guard.token, answer, now + retention)
+        asked = replace(asked, fingerprint=claim.fingerprint)  # an older one, if the record is
+        self._keep(self._given, Record(asked, claim.attempt, now, condition, claim.point), MOST_GIVEN, LARGEST_GIVEN)
+
+    def _keep(self, known: Known, record: Record, most: int, largest: int) -> None:
         match record.condition:
             case Finished(answer=Snapshot(body=body, headers=headers), expires_at=expires_at):
                 size = len(body) + sum(len(name) + len(value) for name, value in headers)
-                if size > LARGEST or not self._lifetime or expires_at.timestamp() - time() < MARGIN:
+                if size > largest or not self._lifetime or expires_at.timestamp() - time() < MARGIN:
                     return
             case _:
                 return
         with suppress(KeyError, RuntimeError, StopIteration):  # another thread was quicker
-            while len(self._known) >= MOST:
-                del self._known[next(iter(self._known))]  # the one that was read first
-        self._known[record.asked.id] = (monotonic() + self._lifetime, record)
+            while len(known) >= most:
+                del known[next(iter(known))]  # the one that was kept first
+        known[record.asked.id] = (monotonic() + self._lifetime, record)
 
     def clear(self) -> None:
         """Drop all: an answer was blanked. One that is being read meanwhile is kept for a lifetime at most."""
-        self._known.clear()
+        self._read.clear()
+        self._given.clear()
