@@ -71,10 +71,11 @@ class CountingContract:
         assert [type(found) for found in others] == [Claim] * 4
 
     def test_an_existing_record_is_answered_as_ever(self, store: CountingStore, set_quota: SetQuota) -> None:
-        """Replays and duplicates of what is running need no room."""
-        set_quota(TWO)
+        """Replays and duplicates of what is running need no room, even if there is more than the quota allows."""
         claim(store, "running")
         finish(store, "finished")
+        finish(store, "another")
+        set_quota(TWO)
 
         running, finished = (store.claim(make_asked(key), LEASE) for key in ("running", "finished"))
         reused = store.claim(make_asked("running", body="two books"), LEASE)
@@ -85,17 +86,19 @@ class CountingContract:
 
     def test_an_attempt_that_failed_is_resumed(self, store: CountingStore, set_quota: SetQuota) -> None:
         """A lease that was ended leaves its record, so the retry adds none."""
-        set_quota(Quota(records=1))
+        finish(store, "another")
         store.release(claim(store, "order-1"))
+        set_quota(Quota(records=1))
 
         assert claim(store, "order-1").attempt == 1
         refuse(store, "order-2")
 
     def test_a_dead_owner_is_taken_over(self, store: CountingStore, set_quota: SetQuota, let_pass: LetPass) -> None:
         """A lease that has expired leaves its record, too."""
-        set_quota(Quota(records=1))
+        finish(store, "another")
         claim(store, "order-1")
         let_pass(LEASE)
+        set_quota(Quota(records=1))
 
         assert claim(store, "order-1").taken_over
 

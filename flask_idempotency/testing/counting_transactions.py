@@ -101,11 +101,11 @@ class CountingTransactionContract:
     def test_an_existing_record_is_answered_as_ever(
         self, store: CountingAndTransactionalStore, connect: Connect, set_quota: SetQuota
     ) -> None:
-        """Replays and duplicates of what is running need no room."""
-        set_quota(ONE)
+        """Replays and duplicates of what is running need no room, even if there is more than the quota allows."""
         store.claim(make_asked("running"), LEASE)
-        set_quota(Quota(records=2))
+        store.claim(make_asked("another"), LEASE)
         work_and_finish(store, connect())
+        set_quota(ONE)
 
         running, finished = (enter(store, connect(), key) for key in ("running", "order-1"))
 
@@ -116,8 +116,9 @@ class CountingTransactionContract:
         self, store: CountingAndTransactionalStore, connect: Connect, set_quota: SetQuota
     ) -> None:
         """It takes the place of a record that counts already."""
-        set_quota(ONE)
+        store.claim(make_asked("another"), LEASE)
         store.release(claimed(store.claim(make_asked(), LEASE)))
+        set_quota(ONE)
 
         work_and_finish(store, connect())
 

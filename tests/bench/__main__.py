@@ -10,7 +10,7 @@ from tests.bench.phases import show_phases
 from tests.bench.scale import show_scale
 from tests.bench.shop import show_shop
 from tests.bench.size import show_size
-from tests.bench.table import show_table
+from tests.bench.table import TABLES, show_table
 from tests.bench.wire import show_wire
 
 PARTS = ("table", "phases", "wire", "shop", "hot", "crowd", "memory", "size", "scale", "imports")
@@ -25,7 +25,7 @@ def main() -> None:
     )
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"only these of {', '.join(PARTS)}; without any, all")
     parser.add_argument("--rounds", type=int, default=500, help="table, phases and wire: requests of each kind")
-    parser.add_argument("--store", choices=["postgresql", "sqlite"], help="table: only this one")
+    parser.add_argument("--store", choices=[*TABLES], help="table: only this one")
     parser.add_argument("--requests", type=int, default=10_000, help="memory: requests in one process")
     parser.add_argument("--records", type=int, default=1_000_000, help="size and scale: records in the large table")
     options = parser.parse_args()

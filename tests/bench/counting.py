@@ -3,18 +3,21 @@
 import sqlite3
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import psycopg
+import pymysql
 from sqlalchemy import event
 from sqlalchemy.pool import Pool
 
+from tests.fixtures.mariadb import MariaDBServer
 from tests.fixtures.postgres import PostgresServer
 
 REQUESTS = 20  # enough for a mean; the counts hardly vary
 COUNTABLE = {"log_statement": "all", "autovacuum": "off"}  # a server's settings: nobody else is to commit meanwhile
+COUNTABLE_MARIADB = {"log-bin": "binlog", "server-id": "1"}
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,30 @@ def _commits(server: PostgresServer, start: str, end: str) -> int:
     arguments = ["--path", str(server.data / "pg_wal"), "--start", start, "--end", end, "--rmgr", "Transaction"]
     dump = subprocess.run([server.bindir / "pg_waldump", *arguments], capture_output=True, check=True, text=True)
     return dump.stdout.count("desc: COMMIT ")
+
+
+def count_mariadb(server: MariaDBServer) -> Counter:
+    """Count by the server's own figures: statements that clients have sent, and transactions in the binary log.
+
+    A transaction that wrote nothing is not in it.
+    """
+
+    def figures(connection: Any) -> tuple[int, int]:
+        with connection.cursor() as cursor:
+            cursor.execute("SHOW GLOBAL STATUS WHERE Variable_name IN ('Binlog_commits', 'Questions')")
+            (_, commits), (_, statements) = sorted(cursor.fetchall())
+        return int(statements), int(commits)
+
+    def count(call: Callable[[], None]) -> Count:
+        with closing(pymysql.connect(host="127.0.0.1", port=server.port, user="root", autocommit=True)) as connection:
+            before = figures(connection)
+            for _ in range(REQUESTS):
+                call()
+            after = figures(connection)
+        statements, commits = (end - start for start, end in zip(before, after, strict=True))
+        return Count((statements - 1) / REQUESTS, commits / REQUESTS)  # one statement was our own
+
+    return count
 
 
 @contextmanager

@@ -8,14 +8,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
+from flask import Flask
 from prometheus_client import CollectorRegistry
 
 from flask_idempotency import telemetry
 from tests.bench.apps import Case, closing, make_app, post
-from tests.bench.counting import COUNTABLE, REQUESTS, Count, Counter, count_postgres, sqlite_counter
+from tests.bench.counting import (
+    COUNTABLE,
+    COUNTABLE_MARIADB,
+    REQUESTS,
+    Count,
+    Counter,
+    count_mariadb,
+    count_postgres,
+    sqlite_counter,
+)
 from tests.bench.dbos_app import IS_INSTALLED, dbos_app
 from tests.bench.handwritten import make_handwritten_app
 from tests.bench.timing import Time, measure, warm_up
+from tests.fixtures.mariadb import MariaDBServer
 from tests.fixtures.postgres import PostgresServer
 
 Company = Callable[[str], AbstractContextManager[Sequence[Case]]]  # those who take turns in one database
@@ -31,9 +42,9 @@ def our_company(url: str) -> Iterator[Sequence[Case]]:
     by_hand = make_handwritten_app(url)
     again, finished = str(uuid4()), list[str]()
 
-    def finish_elsewhere() -> None:
+    def finish(app: Flask) -> None:
         finished.append(str(uuid4()))
-        post(elsewhere, finished[-1])
+        post(app, finished[-1])
 
     with closing(plain, joined, leased, elsewhere, counted, by_hand):
         post(leased, again)
@@ -45,8 +56,12 @@ def our_company(url: str) -> Iterator[Sequence[Case]]:
             Case("the same, with metrics", lambda: post(counted, str(uuid4())), 1.22, 0),
             Case("transaction guard, replay", lambda: post(joined, again), 0.50, 0),
             Case("lease guard, first run", lambda: post(leased, str(uuid4())), 1.60, 2),
-            Case("lease guard, first replay", lambda: post(leased, finished.pop()), 0.50, 0, finish_elsewhere),
+            Case(
+                "transaction guard, own replay", lambda: post(joined, finished.pop()), 0.25, 0, lambda: finish(joined)
+            ),
+            Case("lease guard, first replay", lambda: post(leased, finished.pop()), 0.50, 0, lambda: finish(elsewhere)),
             Case("lease guard, later replays", lambda: post(leased, again), 0.50, 0),
+            Case("lease guard, own replay", lambda: post(leased, finished.pop()), 0.25, 0, lambda: finish(leased)),
             Case("written by hand, first run", lambda: post(by_hand, str(uuid4()))),
             Case("written by hand, replay", lambda: post(by_hand, again)),
         ]
@@ -104,10 +119,9 @@ def show_table(store: str | None, rounds: int) -> None:
     print("Requests of all kinds take turns in one run. wall and CPU: median, as a ratio to the unprotected view.")
     print("CPU is the app's process, without the database server's. Commits are transactions that wrote something.")
     print("DBOS took turns with an unprotected view of its own.\n")
-    if store != "sqlite":
-        show(*table_of_postgres(rounds))
-    if store != "postgresql":
-        show(*table_of_sqlite(rounds))
+    for name, table_of in TABLES.items():
+        if store in (None, name):
+            show(*table_of(rounds))
 
 
 def table_of_postgres(rounds: int) -> tuple[str, list[Row]]:
@@ -139,6 +153,21 @@ def table_of_sqlite(rounds: int) -> tuple[str, list[Row]]:
             counts = [counted(case, count) for case in cases]
         rows += rows_of(cases, times, counts)
     return "SQLite", rows
+
+
+def table_of_mariadb(rounds: int) -> tuple[str, list[Row]]:
+    """MariaDB with all that is durable left as it is: each commit is flushed."""
+    # Counted on a server of its own: writing the binary log would be measured too.
+    with MariaDBServer() as server, MariaDBServer(COUNTABLE_MARIADB) as counting:
+        with our_company(server.url(server.create_database())) as cases:
+            times = measure("MariaDB", cases, rounds)
+        with our_company(counting.url(counting.create_database())) as cases:
+            counts = [counted(case, count_mariadb(counting)) for case in cases]
+        ((version,),) = server.run("SELECT VERSION()")
+        return f"MariaDB {str(version).partition('-')[0]}", rows_of(cases, times, counts)
+
+
+TABLES = {"postgresql": table_of_postgres, "mariadb": table_of_mariadb, "sqlite": table_of_sqlite}
 
 
 def present() -> list[tuple[Company, float]]:

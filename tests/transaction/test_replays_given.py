@@ -1,4 +1,4 @@
-"""Under the transaction guard an answer is kept in memory once its COMMIT is certain, and not in a test's transaction."""
+"""Under the transaction guard an answer is in memory once its COMMIT is certain, and never in a test's transaction."""
 
 import pytest
 from sqlalchemy import event, text
