@@ -49,7 +49,7 @@ class RecentReplays:
         """
         if isinstance(claim.guard, Transaction) and claim.guard.is_within:
             return
-        now = datetime.now(UTC)
+        now = datetime.fromtimestamp(time(), UTC)  # the store's own may differ by less than MARGIN
         condition = Finished(claim.guard.token, answer, now + retention)
         asked = replace(asked, fingerprint=claim.fingerprint)  # an older one, if the record is
         self._keep(self._given, Record(asked, claim.attempt, now, condition, claim.point), MOST_GIVEN, LARGEST_GIVEN)

@@ -17,6 +17,7 @@ from flask_idempotency.core import outcome
 from flask_idempotency.core.decision import Accept, HandedOver, Refuse, Replay
 from flask_idempotency.core.outcome import Outcome, Pending, Raised
 from flask_idempotency.core.preferences import Treatment
+from flask_idempotency.core.record import Claim
 from flask_idempotency.core.reference import Reference
 from flask_idempotency.core.snapshot import Answer
 from flask_idempotency.errors import RequestInFlight, RequestRefused
@@ -73,6 +74,10 @@ class Opening:
 
 class Attempt(Protocol):
     """A run under a claim, by one of the guards. It ends once, with ``complete`` or ``release``."""
+
+    @property
+    def claim(self) -> Claim:
+        """The right to run."""
 
     @property
     def joined(self) -> object:

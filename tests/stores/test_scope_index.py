@@ -1,4 +1,4 @@
-"""The index by which a quota counts: made where there is a quota, on every table that has records, and not elsewhere."""
+"""The index by which a quota counts: made where there is a quota, on every table of records, and nowhere else."""
 
 from datetime import timedelta
 
@@ -20,6 +20,7 @@ SELECT table_of.relname::text
  WHERE indisvalid AND table_of.relname LIKE 'idempotency_record%' AND index_of.relname LIKE '%_scope'
  ORDER BY 1
 """
+INTERRUPTED = "UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'idempotency_record_scope'::regclass"
 WITH_RECORDS = "SELECT relname::text FROM pg_class WHERE relkind = 'r' AND relname ~ '^idempotency_record' ORDER BY 1"
 
 
@@ -75,7 +76,7 @@ def test_every_partition_has_it(store, quota_first):
 def test_one_that_was_left_unfinished_is_made_again(store):
     store.quota = Quota(records=1)
     store.create()
-    SqlWorld(store)._run("UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'idempotency_record_scope'::regclass")
+    SqlWorld(store)._run(INTERRUPTED)
     with pytest.raises(ConfigError):
         store.check()
 
