@@ -18,12 +18,7 @@ from flask_idempotency.core.record import Asked, Busy, Claim, Record, Settled, T
 from flask_idempotency.core.reference import Reference
 from flask_idempotency.core.scope import Scope
 from flask_idempotency.core.snapshot import Answer
-from flask_idempotency.errors import (
-    ClaimLost,
-    IdempotencyError,
-    OutcomeUnknown,
-    WorkRefused,
-)
+from flask_idempotency.errors import ClaimLost, IdempotencyError, OutcomeUnknown, WorkRefused
 from flask_idempotency.stores.database import Message, Rows, first_line, log
 from flask_idempotency.stores.file_locks import FileLocks
 from flask_idempotency.stores.forks import start_afresh_in_child
