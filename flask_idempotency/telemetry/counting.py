@@ -6,25 +6,16 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from blinker import NamedSignal
-from flask import Flask
+from flask import Flask, has_request_context, request
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from flask_idempotency import signals
 from flask_idempotency.errors import ConfigError
+from flask_idempotency.telemetry.outcomes import OUTCOMES, outcome_of
 
 NONE = "none"  # the label of a request that was refused before its view's guard was known, and of a receipt
 SHORT = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)  # seconds, for statements
 LONG = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)  # seconds, for views
-
-OUTCOMES: dict[NamedSignal, str] = {
-    signals.completed: "first",
-    signals.replayed: "replayed",
-    signals.released: "not_kept",
-    signals.handed_over: "handed_over",
-}
-"""What became of a request, by the signal that ends it; a refusal is named by its code."""
-
-ACCEPTED = "accepted"  # a duplicate that was answered with 202
 
 
 class Metrics:
@@ -56,6 +47,8 @@ class Metrics:
         self.late = counter("late_finishes", "Answers stored after their request had ended.")
         self.reaped = counter("reaped", "Expired and abandoned records that were deleted.")
 
+
+_COUNTED = "flask_idempotency.counted"  # by which metrics a request was counted, in its environ
 
 _METRICS: WeakKeyDictionary[CollectorRegistry, Metrics] = WeakKeyDictionary()
 
@@ -96,6 +89,8 @@ def _end(
     if late:  # its request was answered before, with outcome-unknown
         metrics.late.inc()
         return
+    if _is_counted(metrics):
+        return
     about = endpoint or NONE, guard or NONE
     metrics.requests.labels(*about, outcome).inc()
     if seconds is not None and waited is not None and ran is not None:
@@ -106,8 +101,18 @@ def _end(
             metrics.view_seconds.labels(*about).observe(ran)
 
 
+def _is_counted(metrics: Metrics) -> bool:
+    """Say whether the current request was counted before, and note that it is: a refusal in a view ends its run too."""
+    if not has_request_context():
+        return False
+    counted: set[Metrics] = request.environ.setdefault(_COUNTED, set())
+    is_counted = metrics in counted
+    counted.add(metrics)
+    return is_counted
+
+
 def _refuse(metrics: Metrics, app: Flask, *, problem: str, status: int, **facts: Any) -> None:
-    _end(metrics, ACCEPTED if status == 202 else problem, app, **facts)
+    _end(metrics, outcome_of(problem, status), app, **facts)
 
 
 def _happen(counter: Counter, app: Flask, *, endpoint: str | None, guard: str | None, **_: Any) -> None:

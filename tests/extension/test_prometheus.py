@@ -169,6 +169,8 @@ def test_an_effect_in_doubt_and_a_quarantine_are_counted(measured, told):
 
     assert told("effects_undecided_total", endpoint="orders", guard="lease") == 1
     assert told("quarantined_total", endpoint="orders", guard="lease") == 1
+    outcomes = {name: told("requests_total", outcome=name) for name in ("outcome-unknown", "quarantined")}
+    assert (outcomes, told("requests_total")) == ({"outcome-unknown": 1, "quarantined": 1}, 2)
 
 
 def test_an_answer_that_is_stored_late_is_no_second_request(measured, told):
