@@ -9,7 +9,7 @@ from functools import cache, partial
 
 from flask import Request, Response, current_app, request
 
-from flask_idempotency import signals
+from flask_idempotency import signals, steps
 from flask_idempotency.calling import caller_of
 from flask_idempotency.core.decision import Accept, Refuse, Replay
 from flask_idempotency.core.preferences import Treatment, treat
@@ -214,11 +214,16 @@ def _may_link(state: State, policy: Policy) -> bool:
 def _choose_course(
     state: State, policy: Policy, reading: Reading, treatment: Treatment
 ) -> Attempt | Replay | Refuse | Accept:
-    match _ask(state, policy, reading, treatment.patience):
-        case Refuse(RequestInFlight(retry_after=after)) if treatment.is_accepted:
-            return Accept(after or 1)
-        case course:
-            return course
+    step = steps.begin("claim") if steps.begun.receivers else None
+    try:
+        match _ask(state, policy, reading, treatment.patience):
+            case Refuse(RequestInFlight(retry_after=after)) if treatment.is_accepted:
+                return Accept(after or 1)
+            case course:
+                return course
+    finally:
+        if step is not None:
+            step.end()
 
 
 def _ask(state: State, policy: Policy, reading: Reading, patience: timedelta) -> Attempt | Replay | Refuse:

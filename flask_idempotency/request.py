@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from flask import Flask, Response, got_request_exception, request
 from werkzeug.exceptions import HTTPException
 
+from flask_idempotency import steps
 from flask_idempotency.core.decision import Accept, HandedOver, Refuse, Replay
 from flask_idempotency.core.keeping import is_success
 from flask_idempotency.core.outcome import Ending, Made, Pending, ending_of
@@ -33,6 +34,7 @@ from flask_idempotency.http.capture import (
     read_whole,
     restore,
     take_down,
+    with_trace,
 )
 from flask_idempotency.http.dialects import KEY
 from flask_idempotency.http.exchange import Attempt, Exchange
@@ -296,9 +298,12 @@ def conclude(app: Flask, state: State, found: Exchange, attempt: Attempt, sent: 
     ending = ending_of(outcome, has_failed=has_failed(policy, outcome, sent))
     if ending is Ending.KEEP_IF_IT_STANDS:
         ending = Ending.KEEP if attempt.stands() else Ending.RELEASE
+    step = steps.begin("release" if ending is Ending.RELEASE else "commit") if steps.begun.receivers else None
     try:
         if ending is Ending.KEEP and isinstance(outcome, Made):
             answer = take_down(policy, outcome, found.response, sent, state.settings.max_body)
+            if found.trace is not None:
+                answer = with_trace(answer, found.trace)
             attempt.complete(answer, late=partial(_do_late, app, found.afterwards))
             if found.reading is not None and not app.testing:  # a test may drop its tables before the retry
                 state.recent.keep_given(found.reading.asked, attempt.claim, answer, policy.retention)
@@ -309,6 +314,8 @@ def conclude(app: Flask, state: State, found: Exchange, attempt: Attempt, sent: 
                 case Made(status, is_kept=False) if had_committed and is_success(status):
                     raise WorkRefused(UNDONE.format(endpoint=request.endpoint, status=status))
     finally:
+        if step is not None:
+            step.end()
         hinting.forget(state, found.reading)
     if ending is not Ending.RELEASE:
         do_afterwards(found.afterwards)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 
+from flask_idempotency import steps
 from flask_idempotency.core.checkpoint import Checkpoint, Kind
 from flask_idempotency.errors import ClaimLost, IdempotencyError, RequestRefused
 
@@ -79,9 +80,10 @@ class Journal:
         return Checkpoint(name, kind, position=len(self._passed))
 
     @contextmanager
-    def busy_with(self, what: str, recorded: type[Exception] | tuple[()] = ()) -> Iterator[None]:
+    def busy_with(self, kind: Kind, name: str, recorded: type[Exception] | tuple[()] = ()) -> Iterator[None]:
         """Run a phase or effect, with no other inside. An exception makes it fail, unless of a *recorded* type."""
-        self._busy = what
+        self._busy = what = f"{kind} {name!r}"
+        step = steps.begin(kind, name) if steps.begun.receivers else None
         try:
             yield
         except recorded:
@@ -91,6 +93,8 @@ class Journal:
             raise
         finally:
             self._busy = None
+            if step is not None:
+                step.end()
 
     def note_misuse(self, error: IdempotencyError) -> None:
         """Note the first misuse of a phase or effect."""

@@ -59,7 +59,7 @@ def phase(
             run_phase,  # brings SQLAlchemy's ORM, which takes time and only db= needs
         )
 
-        with held.journal.busy_with(f"phase {name!r}"):
+        with held.journal.busy_with(Kind.PHASE, name):
             made = run_phase(held, held.journal.next_checkpoint(name, Kind.PHASE), lambda: step(*args, **kwargs))
             return cast(Result, made)
 
@@ -94,7 +94,7 @@ def effect(
             return cast(Result, load_result(found.result))
         if found is not None and found.state is Progress.VOID and held.journal.next_recorded is not None:
             raise NoEffect(load_result(found.result))  # the view caught it then, and must take the same path now
-        with held.journal.busy_with(f"effect {name!r}", recorded=NoEffect):
+        with held.journal.busy_with(Kind.EFFECT, name, recorded=NoEffect):
             _raise(_end_reading_sessions(held.state))
             if found is not None and found.state is Progress.SENT:
                 return cast(Result, _go_on(held, found, call, query, terms))

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 from enum import Enum, auto
 from functools import lru_cache
 
@@ -9,7 +10,7 @@ from flask import Request, Response
 
 from flask_idempotency.core.keeping import is_final
 from flask_idempotency.core.outcome import Made, Outcome
-from flask_idempotency.core.snapshot import Answer, Headers, NotKept, Snapshot, are_storable
+from flask_idempotency.core.snapshot import TRACE, Answer, Headers, NotKept, Snapshot, are_storable
 from flask_idempotency.http.coding import decoded
 from flask_idempotency.http.dialects import OURS, Dialect
 from flask_idempotency.policy import Policy
@@ -106,6 +107,11 @@ def take_down(policy: Policy, made: Made, before: Response | None, sent: Respons
             log.exception("the body of an answer could not be read and is not kept; its retries get 410")
             return NotKept(made.status, is_streamed=True)  # what has been read of it cannot be read again
     return NotKept(made.status)
+
+
+def with_trace(answer: Answer, trace: str) -> Answer:
+    """Add to an answer that will be stored where the trace of its run is. As a header of ours it is never sent."""
+    return replace(answer, headers=(*answer.headers, (TRACE, trace))) if isinstance(answer, Snapshot) else answer
 
 
 def _is_spoilt(policy: Policy, made: Made, sent: Response) -> bool:

@@ -128,6 +128,7 @@ class Exchange:
     at_decorator: bool = False  # opened by the view's @idempotent, not before the view
     treatment: Treatment | None = None  # what it gets if the first request is still running
     outcome: Outcome = field(default_factory=outcome.Pending)
+    trace: str | None = None  # where the trace of this run is, to be stored with its answer
     response: Response | None = None  # the answer as it was before any hook could change it
     restored: Restored | None = None  # the response of a replay
     reduced: RequestRefused | None = None  # a refusal that an extension has turned into its own answer

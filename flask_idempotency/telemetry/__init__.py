@@ -1,4 +1,4 @@
-"""Numbers for graphs and alerts, made from the signals and the store; ``prometheus_client`` must be installed."""
+"""Numbers and traces, made from what happens to requests and from the store. Each function names what it needs."""
 
 from typing import TYPE_CHECKING
 
@@ -7,9 +7,24 @@ from flask import Flask
 from flask_idempotency.errors import ConfigError
 
 if TYPE_CHECKING:
+    from opentelemetry.trace import TracerProvider
     from prometheus_client import CollectorRegistry
 
-__all__ = ["gauges", "prometheus"]
+__all__ = ["gauges", "opentelemetry", "prometheus"]
+
+
+def opentelemetry(app: Flask, tracer_provider: "TracerProvider | None" = None) -> None:
+    """Say in an app's traces what became of each request with a key, before or after ``init_app``.
+
+    The request's span, which another instrumentation starts, gets attributes; a claim, a phase, an effect and a commit
+    get spans inside of it; a replay gets a link to the span of the run that made its answer. *tracer_provider* is the
+    global one by default.
+    """
+    try:
+        from flask_idempotency.telemetry.tracing import follow
+    except ModuleNotFoundError as error:
+        raise _not_installed("opentelemetry", error, "otel") from None
+    follow(app, tracer_provider)
 
 
 def prometheus(app: Flask, registry: "CollectorRegistry | None" = None) -> None:
@@ -40,5 +55,5 @@ def gauges(app: Flask, registry: "CollectorRegistry") -> None:
     measure(app, registry)
 
 
-def _not_installed(name: str, error: ModuleNotFoundError) -> ConfigError:
-    return ConfigError(f"telemetry.{name}: {error.name} is not installed; run: pip install flask-idempotency[metrics]")
+def _not_installed(name: str, error: ModuleNotFoundError, extra: str = "metrics") -> ConfigError:
+    return ConfigError(f"telemetry.{name}: {error.name} is not installed; run: pip install flask-idempotency[{extra}]")

@@ -9,13 +9,15 @@ from typing import Any, ClassVar
 from flask import Response
 
 from flask_idempotency.core.key import KeySyntax
-from flask_idempotency.core.snapshot import SEALED, Answer, Snapshot
+from flask_idempotency.core.snapshot import SEALED, TRACE, Answer, Snapshot
 from flask_idempotency.errors import RequestRefused
 from flask_idempotency.http.rules_links import rules_url
 from flask_idempotency.settings import DOCS_URL
 
 REFERENCE, REPLAYED = "Idempotency-Reference", "Idempotent-Replayed"
-OURS = frozenset({REFERENCE.lower(), REPLAYED.lower(), SEALED.lower()})  # a view's own values for these are dropped
+OURS = frozenset(
+    {REFERENCE.lower(), REPLAYED.lower(), SEALED.lower(), TRACE.lower()}
+)  # a view's own values for these are dropped
 KEY = "flask_idempotency.key"  # the request's key, in its environ once it is known to be well-formed
 
 

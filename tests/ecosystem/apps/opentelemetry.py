@@ -13,7 +13,7 @@ from opentelemetry.trace import SpanKind
 from tests.ecosystem.shop import Shop
 
 PACKAGE = "OpenTelemetry (flask, sqlalchemy, psycopg)"
-STEP = "Unchanged, in any order of registration."
+STEP = "Unchanged, in any order of registration: `telemetry.opentelemetry(app)` adds to its spans."
 
 
 class Before(Shop):
