@@ -70,6 +70,7 @@ SECOND: Final = {
     "tests/conformance": "postgresql",
     "tests/demo_shop/test_browser_pages.py": "desktop",
     "tests/demo_shop": "postgresql",
+    "tests/extension/test_prometheus.py": "postgresql preloaded",
     "tests/extension": "postgresql",
     "tests/guards": "sqlite mariadb",
     "tests/http": "postgresql",

@@ -1,6 +1,7 @@
 """OpenTelemetry: one span for each request, whoever was registered first, and the view's statements in them."""
 
 from collections.abc import Callable
+from itertools import permutations
 from typing import Any
 
 import pytest
@@ -44,3 +45,20 @@ def test_the_statement_of_the_view_has_one_span_and_a_replay_none(
     inserts = [text for text in shop.statements(instrumentation) if text.startswith("INSERT INTO orders")]
     assert len(inserts) == 1
     assert shop.orders == ["tea"]
+
+
+@pytest.mark.parametrize("order", list(permutations(["instrument", "protect", "trace"])), ids="-".join)
+def test_the_spans_of_requests_say_what_became_of_them_in_any_order(
+    make_shop: Callable[..., Any], order: tuple[str, ...]
+) -> None:
+    shop = make_shop(type("Ordered", (Before,), {"order": order}))
+
+    for item, key in [("tea", "a"), ("tea", "a"), ("coffee", "a"), ("tea", '"')]:
+        shop.send(item, key=key)
+
+    first, replay, *_ = shop.requests
+    outcomes = [span.attributes["idempotency.outcome"] for span in shop.requests]
+    assert outcomes == ["first", "replayed", "key-reused", "key-invalid"]
+    assert [link.context.span_id for link in replay.links] == [first.context.span_id]
+    claim, commit = (shop.named(f"idempotency {step}")[0] for step in ("claim", "commit"))
+    assert claim.parent.span_id == commit.parent.span_id == first.context.span_id

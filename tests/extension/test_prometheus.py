@@ -1,11 +1,12 @@
 """Each metric counts what it says, and no label tells whose request it was."""
 
+import signal
 import sys
 
 import pytest
 from flask import Flask, abort
 from flask_sqlalchemy import SQLAlchemy
-from prometheus_client import REGISTRY, CollectorRegistry, generate_latest
+from prometheus_client import REGISTRY, CollectorRegistry, generate_latest, multiprocess
 
 from flask_idempotency import Idempotency, effect, idempotent, jobs, receipts, scopes, telemetry
 from flask_idempotency.errors import ConfigError, NeedsPerson, OutcomeUnknown
@@ -302,17 +303,34 @@ def test_the_registry_is_the_client_librarys_own_by_default():
     assert REGISTRY.get_sample_value(REQUESTS, labels) == 1
 
 
-def test_the_numbers_of_several_workers_are_added_up(gunicorn, tmp_path):
-    (tmp_path / "numbers").mkdir()
-    env = {"INSTANCE": str(tmp_path), "PROMETHEUS_MULTIPROC_DIR": str(tmp_path / "numbers")}
-    server, sent, workers = gunicorn("tests.apps.measured:app", workers=2, env=env), 0, set()
+@pytest.mark.parametrize("options", [[], ["--preload"]], ids=["loaded by each", "preloaded"])
+def test_the_numbers_of_several_workers_are_added_up_those_of_the_dead_too(gunicorn, tmp_path, options):
+    folder = tmp_path / "numbers"
+    folder.mkdir()
+    env = {"INSTANCE": str(tmp_path), "PROMETHEUS_MULTIPROC_DIR": str(folder)}
+    server, sent = gunicorn("tests.apps.measured:app", workers=2, env=env, options=options), []
 
-    while len(workers) < 2:
-        sent += 1
-        assert sent < 1000, "one worker takes all requests"
-        workers.add(ask(f"{server.url}/orders", "POST", headers={"Idempotency-Key": f"k{sent}"}).json["worker"])
+    def send_until_all_have_answered(workers):
+        while not workers <= set(sent):
+            assert len(sent) < 2000, "one worker takes all requests"
+            headers = {"Idempotency-Key": f"k{len(sent)}"}
+            sent.append(ask(f"{server.url}/orders", "POST", headers=headers).json["worker"])
 
-    text = ask(f"{server.url}/metrics").body.decode()
-    wanted = f'{REQUESTS}{{endpoint="create_order",guard="lease",outcome="first"}}'
-    counted = [float(line.rpartition(" ")[2]) for line in text.splitlines() if line.startswith(wanted)]
-    assert counted == [sent]
+    def counted():
+        """Give the first runs, and the number of views whose time was taken."""
+        lines = ask(f"{server.url}/metrics").body.decode().splitlines()
+        about = 'endpoint="create_order",guard="lease"'
+        wanted = (f'{REQUESTS}{{{about},outcome="first"}}', f"{PREFIX}view_seconds_count{{{about}}}")
+        return [float(line.rpartition(" ")[2]) for each in wanted for line in lines if line.startswith(each)]
+
+    old = set(server.workers())
+    send_until_all_have_answered(old)
+    assert counted() == [len(sent)] * 2
+
+    dead = server.workers()[0]
+    server.signal_worker(dead, signal.SIGKILL)
+    eventually(lambda: len(server.workers()) == 2 and dead not in server.workers(), what="a worker in its place")
+    multiprocess.mark_process_dead(dead, str(folder))  # as gunicorn's hook child_exit does
+    send_until_all_have_answered(set(server.workers()))
+
+    assert counted() == [len(sent)] * 2
