@@ -48,7 +48,6 @@ def follow(app: Flask, provider: TracerProvider | None) -> None:
         signals.replayed: _replay,  # with a link
         signals.released: _release,  # unless it was refused
         signals.refused: _refuse,
-        signals.quarantined: _quarantine,
         steps.begun: partial(_begin, tracer),
     }
     for signal, receiver in receivers.items():
@@ -98,10 +97,10 @@ def _finish(span: Span, token: Token[context.Context], error: BaseException | No
 # -- outcomes ----------------------------------------------------------------------------------------------------------
 
 
-def _end(outcome: str, app: Flask, *, guard: str | None, reference: str | None, late: bool = False, **_: Any) -> None:
-    """Set the attributes of the request's span; nothing is left to be set for an answer that is stored late."""
+def _end(outcome: str, app: Flask, *, guard: str | None, reference: str | None, **_: Any) -> None:
+    """Set the attributes of the request's span. There is none any more for an answer that is stored late."""
     span = _span_of_request()
-    if late or not span.is_recording():
+    if not span.is_recording():
         return
     facts = {"outcome": outcome, "guard": guard, "reference": reference, "state": STATES.get(outcome)}
     if outcome == "not_kept" and guard == "lease":
@@ -141,9 +140,3 @@ def _release(app: Flask, **facts: Any) -> None:
     """Note that nothing is kept, unless a phase or effect was refused: then the client gets that refusal."""
     if has_request_context() and _REFUSED not in request.environ:
         _end("not_kept", app, **facts)
-
-
-def _quarantine(app: Flask, **_: Any) -> None:
-    span = _span_of_request()
-    if span.is_recording():
-        span.set_attribute("idempotency.state", "quarantined")

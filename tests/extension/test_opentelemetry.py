@@ -351,24 +351,41 @@ def test_after_a_step_the_view_is_in_the_requests_span_again(traced, traces):
     assert names == ["request", "idempotency effect charge", "request"]
 
 
-def test_a_job_tells_its_own_span(traces):
-    app, tickets = Flask(__name__), []
-    app.config.update(IDEMPOTENCY_STORE="memory://", IDEMPOTENCY_HOUSEKEEPING=False)
-    Idempotency(app, scope=scopes.everyone)
-    app.register_blueprint(receipts.blueprint())
-    app.add_url_rule("/exports", "exports", lambda: jobs.hand_over(tickets.append), methods=["POST"])
-    telemetry.opentelemetry(app, traces.provider)
-    traces.instrument(app)
+@pytest.fixture
+def job(traces):
+    """`job(work)`: hand a request over to a job, and run it in a span of its own."""
 
-    app.test_client().post("/exports", headers={"Idempotency-Key": KEY})
-    with traces.tracer.start_as_current_span("job"), app.app_context():
-        jobs.run(tickets[0], lambda: effect("export", lambda key: "done"))
+    def run(work):
+        app, tickets = Flask(__name__), []
+        app.config.update(IDEMPOTENCY_STORE="memory://", IDEMPOTENCY_HOUSEKEEPING=False)
+        Idempotency(app, scope=scopes.everyone)
+        app.register_blueprint(receipts.blueprint())
+        app.add_url_rule("/exports", "exports", lambda: jobs.hand_over(tickets.append), methods=["POST"])
+        telemetry.opentelemetry(app, traces.provider)
+        traces.instrument(app)
+        app.test_client().post("/exports", headers={"Idempotency-Key": KEY})
+        with app.app_context(), traces.tracer.start_as_current_span("job", record_exception=False):
+            jobs.run(tickets[0], work)
 
-    (job,) = traces.named("job")
+    return run
+
+
+def test_a_job_tells_its_own_span(job, traces):
+    job(lambda: effect("export", lambda key: "done"))
+
+    (span,) = traces.named("job")
     assert (traces.told[0]["outcome"], traces.told[0]["state"]) == ("handed_over", "running")
-    assert (ours(job)["outcome"], ours(job)["state"]) == ("first", "finished")
-    inside = [span.name for span in traces.spans if span.parent and span.parent.span_id == job.context.span_id]
+    assert (ours(span)["outcome"], ours(span)["state"]) == ("first", "finished")
+    inside = [each.name for each in traces.spans if each.parent and each.parent.span_id == span.context.span_id]
     assert inside == ["idempotency effect export", "idempotency commit"]
+
+
+def test_a_release_after_a_failure_has_not_failed_itself(job, traces):
+    with pytest.raises(ZeroDivisionError):
+        job(lambda: 1 / 0)
+
+    (release,) = traces.named("idempotency release")
+    assert release.status.is_ok
 
 
 @pytest.mark.parametrize("error", [SystemExit, ZeroDivisionError])
@@ -431,19 +448,19 @@ def test_a_client_can_choose_only_the_trace_of_its_own_requests(traced, traces):
     assert linked(replay) == [(alices.context.trace_id, alices.context.span_id)]
 
 
-@pytest.mark.parametrize("stored", ["", "garbage", f"00-{'a' * 32}-{'b' * 16}-01\n", f"00-{'٣' * 32}-{'b' * 16}-01"])
+@pytest.mark.parametrize(
+    "stored", ["", "garbage", f"00-{'a' * 32}-{'b' * 16}-01, more", f"00-{'A' * 32}-{'b' * 16}-01", "\xb3" * 55]
+)
 def test_a_stored_value_that_names_no_trace_is_ignored(traced, traces, stored):
     shop = traced()
 
     def answer():
-        exchange.peek(request.environ).trace = stored.replace("٣", "3") if stored.isascii() else "\xb3" * 55
+        exchange.peek(request.environ).trace = stored  # as only another version could write it
         return shop.create()
 
     shop.answer = answer
 
-    statuses = [shop.send().status_code for _ in range(2)]
-
-    assert statuses in ([201, 201], [201, 410])
+    assert [shop.send().status_code for _ in range(2)] == [201, 201]
     assert [linked(span) for span in traces.named("request")] == [[], []]
 
 
