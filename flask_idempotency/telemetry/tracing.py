@@ -60,7 +60,7 @@ def _noting_span(app: Flask) -> Callable[..., Any]:
 
     def run(*args: Any, **options: Any) -> Any:  # newer versions of Flask pass the context
         answer = preprocess(*args, **options)
-        request.environ.setdefault(_SPAN, trace.get_current_span())
+        _span_of_request()
         return answer
 
     return run
@@ -70,7 +70,10 @@ def _span_of_request() -> Span:
     """Give the span of the current request, or of the job that is like one; else one that records nothing."""
     if not has_request_context():
         return trace.INVALID_SPAN
-    span: Span = request.environ.setdefault(_SPAN, trace.get_current_span())
+    environ = request.environ
+    if _SPAN not in environ:
+        environ[_SPAN] = trace.get_current_span()
+    span: Span = environ[_SPAN]
     return span
 
 
@@ -79,7 +82,7 @@ def _span_of_request() -> Span:
 
 def _begin(tracer: trace.Tracer, app: Flask, *, kind: str, name: str | None) -> Callable[[BaseException | None], None]:
     """Start the span of a step, inside of the current one: without any, the request is not traced."""
-    if not _span_of_request().get_span_context().is_valid or not trace.get_current_span().get_span_context().is_valid:
+    if not _span_of_request().is_recording() or not trace.get_current_span().is_recording():
         return lambda _: None
     span = tracer.start_span(f"idempotency {kind}" if name is None else f"idempotency {kind} {name}")
     return partial(_finish, span, context.attach(trace.set_span_in_context(span)))
@@ -111,10 +114,10 @@ def _end(outcome: str, app: Flask, *, guard: str | None, reference: str | None, 
 def _claim(app: Flask, *, attempt: int, **_: Any) -> None:
     """Have the trace of this run stored with its answer, if anybody will find it there."""
     span = _span_of_request()
-    if span.is_recording():
+    if attempt > 1:
         span.set_attribute("idempotency.attempt", attempt)
     here, found = span.get_span_context(), exchange.peek(request.environ)
-    if found is not None and here.is_valid and here.trace_flags.sampled:
+    if found is not None and here.trace_flags.sampled:
         found.trace = f"00-{here.trace_id:032x}-{here.span_id:016x}-01"
 
 

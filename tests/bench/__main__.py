@@ -11,9 +11,10 @@ from tests.bench.scale import show_scale
 from tests.bench.shop import show_shop
 from tests.bench.size import show_size
 from tests.bench.table import TABLES, show_table
+from tests.bench.traces import show_traces
 from tests.bench.wire import show_wire
 
-PARTS = ("table", "phases", "wire", "shop", "hot", "crowd", "memory", "size", "scale", "imports")
+PARTS = ("table", "phases", "wire", "traces", "shop", "hot", "crowd", "memory", "size", "scale", "imports")
 
 
 def main() -> None:
@@ -24,7 +25,7 @@ def main() -> None:
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"only these of {', '.join(PARTS)}; without any, all")
-    parser.add_argument("--rounds", type=int, default=500, help="table, phases and wire: requests of each kind")
+    parser.add_argument("--rounds", type=int, default=500, help="table, phases, wire and traces: requests of each kind")
     parser.add_argument("--store", choices=[*TABLES], help="table: only this one")
     parser.add_argument("--requests", type=int, default=10_000, help="memory: requests in one process")
     parser.add_argument("--records", type=int, default=1_000_000, help="size and scale: records in the large table")
@@ -38,6 +39,8 @@ def main() -> None:
         show_phases(options.rounds)
     if "wire" in parts:
         show_wire(options.rounds)
+    if "traces" in parts:
+        show_traces(options.rounds)
     if "shop" in parts:
         show_shop()
     if "hot" in parts:
