@@ -19,7 +19,7 @@ from flask_idempotency.policy import (
     ScopeFunction,
     make_options,
 )
-from flask_idempotency.settings import DialectName, Guard
+from flask_idempotency.settings import DialectName, Guard, Unavailable
 from flask_idempotency.views import MARK, note_decorated
 
 View = TypeVar("View", bound=Callable[..., Any])
@@ -45,6 +45,7 @@ def idempotent(
     keep: Keep | None = None,
     methods: Collection[str] | None = None,
     resumable: bool | None = None,
+    unavailable: Unavailable | None = None,
     dialect: DialectName | None = None,
 ) -> Callable[[View], View]: ...
 
@@ -68,6 +69,8 @@ def idempotent(view: Any = None, /, **given: Any) -> Any:
     * ``keep``: the statuses to keep, or a function that takes the response and says whether to keep it.
     * ``methods``: the methods to protect.
     * ``resumable``: store the request, so that ``flask idempotency complete`` can finish it (lease guard).
+    * ``unavailable``: what happens while the store is down: ``"refuse"`` (503), or ``"run"``, for low stakes only: the
+      view runs unprotected, and a retry may take effect twice.
     * ``dialect``: what the clients speak, ``"ietf"`` or ``"stripe"``.
 
     Raises ConfigError, in one sentence, for an invalid option.

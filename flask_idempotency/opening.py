@@ -11,7 +11,7 @@ from flask import Request, Response, current_app, request
 
 from flask_idempotency import signals, steps
 from flask_idempotency.calling import caller_of
-from flask_idempotency.core.decision import Accept, Refuse, Replay
+from flask_idempotency.core.decision import Accept, Refuse, Replay, Unprotected
 from flask_idempotency.core.preferences import Treatment, treat
 from flask_idempotency.core.record import Asked
 from flask_idempotency.core.reference import Reference, reference_of
@@ -20,13 +20,14 @@ from flask_idempotency.errors import (
     IdempotencyError,
     RequestInFlight,
     RequestRefused,
+    StoreUnavailable,
 )
 from flask_idempotency.guards import claiming, hinting
 from flask_idempotency.http import exchange
 from flask_idempotency.http.capture import (
     restore,
 )
-from flask_idempotency.http.exchange import Attempt, Exchange, Restored
+from flask_idempotency.http.exchange import Attempt, Exchange, Opening, Restored
 from flask_idempotency.http.reading import Reading, may_have_key, read
 from flask_idempotency.http.receipt_links import can_link
 from flask_idempotency.http.resuming import RESUMED
@@ -34,6 +35,7 @@ from flask_idempotency.policy import DEFAULT, Exempt, Options, Policy
 from flask_idempotency.refusals import render_refusal
 from flask_idempotency.sessions.database import Database
 from flask_idempotency.state import State, current_state
+from flask_idempotency.stores.contract import StoreUndecided
 from flask_idempotency.views import BEHIND_DISPATCH, has_own_dispatch
 
 BEHIND_DECORATORS = (
@@ -132,7 +134,7 @@ def _is_covered(state: State, asked: Request, options: Options) -> bool:
     policy = state.policy_at(options, asked.endpoint)
     if asked.method not in policy.methods:
         return False
-    if found.owner is not state or found.attempt is None:
+    if found.owner is not state or (found.attempt is None and not isinstance(found.course, Unprotected)):
         raise IdempotencyError(NESTED)
     if not found.at_decorator:
         raise IdempotencyError(HIDDEN.format(endpoint=asked.endpoint))
@@ -165,7 +167,7 @@ def _open(state: State, asked: Request, options: Options, *, at_decorator: bool 
     opening = exchange.note_opening(asked.environ, policy)
     known: Reference | None = None
     reading: Reading | None = None
-    course: Attempt | Replay | Refuse | Accept
+    course: Attempt | Replay | Refuse | Accept | Unprotected
     treatment: Treatment | None = None
     try:
         reading = read(asked, policy, state.settings, partial(caller_of, asked, state, policy))
@@ -179,11 +181,14 @@ def _open(state: State, asked: Request, options: Options, *, at_decorator: bool 
             policy.in_flight, state.settings.wait, preferred, has_receipts=bool(preferred) and _may_link(state, policy)
         )
         course = _choose_course(state, policy, reading, treatment)
+        if policy.unavailable == "run":
+            state.outages.end(asked.endpoint)
     except RequestRefused as error:
-        course = Refuse(error)
+        course = Unprotected() if _may_run_unprotected(opening, asked, error) else Refuse(error)
         if error.reference is not None:
             known = Reference(error.reference)
-    found = Exchange(state, course, policy, known, reading, at_decorator, treatment)
+    shown = None if isinstance(course, Unprotected) else known  # there will be no record that it could lead to
+    found = Exchange(state, course, policy, shown, reading, at_decorator, treatment)
     exchange.put(asked.environ, found)
     match course:
         case Replay(snapshot):
@@ -196,6 +201,10 @@ def _open(state: State, asked: Request, options: Options, *, at_decorator: bool 
         case Accept(retry_after):
             signals.tell(signals.refused, reference=known, problem=RequestInFlight.problem, status=202)
             return policy.dialect.render_accepted(str(known), state.receipt_url(policy, str(known)), retry_after)
+        case Unprotected():
+            _note_unprotected(state, asked, known)
+            opening.note_start()
+            return None
         case attempt:
             try:
                 attempt.begin()
@@ -203,6 +212,25 @@ def _open(state: State, asked: Request, options: Options, *, at_decorator: bool 
                 raise render_refusal(state, refusal, known) from refusal
             opening.note_start()
             return None
+
+
+def _may_run_unprotected(opening: Opening, asked: Request, error: RequestRefused) -> bool:
+    """Say whether a view runs without a claim, because the store is down.
+
+    Not if anything is known of the request: another attempt has run, or was running while this one waited for it.
+    """
+    if opening.policy.unavailable != "run" or opening.waited or RESUMED in asked.environ:
+        return False
+    return isinstance(error, StoreUnavailable) and not isinstance(error, StoreUndecided)
+
+
+def _note_unprotected(state: State, asked: Request, known: Reference | None) -> None:
+    state.outages.begin(asked.endpoint)
+    signals.tell(signals.ran_unprotected, reference=known)
+    if state.given_database is not None:
+        from flask_idempotency.sessions.app_sessions import end_sessions  # brings SQLAlchemy's ORM, as in refusals.py
+
+        end_sessions(state.given_database)  # what a hook has read on a dead connection would fail in the view
 
 
 def _may_link(state: State, policy: Policy) -> bool:

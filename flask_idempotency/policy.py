@@ -14,7 +14,7 @@ from flask_idempotency.core.key import KeySyntax
 from flask_idempotency.core.preferences import InFlight
 from flask_idempotency.errors import ConfigError
 from flask_idempotency.http.dialects import Dialect, open_dialect
-from flask_idempotency.settings import DialectName, Guard, Settings, check
+from flask_idempotency.settings import DialectName, Guard, Settings, Unavailable, check
 
 Keep = Collection[int] | Callable[[Response], bool]
 ScopeFunction = Callable[[], object]
@@ -38,6 +38,7 @@ class Options:
     keep: Keep | None = None
     methods: frozenset[str] | None = None
     resumable: bool | None = None
+    unavailable: Unavailable | None = None
     dialect: DialectName | None = None
 
 
@@ -56,6 +57,7 @@ class Policy:
     keep: Keep | None
     methods: frozenset[str]
     resumable: bool
+    unavailable: Unavailable
     dialect: Dialect
     key_syntax: KeySyntax
 
@@ -103,7 +105,9 @@ def make_options(**given: Any) -> Options:
         for name, value in given.items()
         if value is not None and name not in ("scope", "key", "fingerprint", "keep", "resumable")
     }
-    return Options(**{**given, **checked})
+    options = Options(**{**given, **checked})
+    _check_unavailable(options)
+    return options
 
 
 def lay_over(options: Options, defaults: Options) -> Options:
@@ -134,6 +138,7 @@ def apply(options: Options, settings: Settings, scope: ScopeFunction, guard: Gua
     chosen = options.guard or guard
     if options.resumable and chosen != "lease":
         raise ConfigError('resumable=True needs guard="lease": under the transaction guard there is nothing to resume.')
+    _check_unavailable(options)
     dialect = open_dialect(options.dialect or settings.dialect, settings.docs_url)
     if values["in_flight"] == "accepted" and not dialect.knows_receipts:
         raise ConfigError(
@@ -143,10 +148,19 @@ def apply(options: Options, settings: Settings, scope: ScopeFunction, guard: Gua
         "scope": options.scope or scope,
         "guard": chosen,
         "resumable": bool(options.resumable),
+        "unavailable": options.unavailable or "refuse",
         "dialect": dialect,
         "key_syntax": settings.key_syntax or dialect.key_syntax,
     }
     return Policy(**{**values, **given})
+
+
+def _check_unavailable(options: Options) -> None:
+    """Raise ConfigError for a view that may run without a claim, and cannot."""
+    if options.resumable and options.unavailable == "run":
+        raise ConfigError(
+            'resumable=True needs unavailable="refuse": while the store is down, there is nothing to resume from.'
+        )
 
 
 def _is_key_source(value: object) -> bool:

@@ -11,7 +11,7 @@ from flask import Flask, Response, got_request_exception, request
 from werkzeug.exceptions import HTTPException
 
 from flask_idempotency import steps
-from flask_idempotency.core.decision import Accept, HandedOver, Refuse, Replay
+from flask_idempotency.core.decision import Accept, HandedOver, Refuse, Replay, Unprotected
 from flask_idempotency.core.keeping import is_success
 from flask_idempotency.core.outcome import Ending, Made, Pending, ending_of
 from flask_idempotency.core.record import Asked
@@ -205,6 +205,8 @@ def _settle_course(
             return add_to_replay(response, state.on_replay)
         case Exchange(course=Refuse(refusal), has_failed=False):
             return mark_refusal(state, found, refusal, response)
+        case Exchange(course=Unprotected()):
+            return found.policy.dialect.mark_unprotected(response)
         case Exchange(course=Accept(retry_after), reference=str(known), has_failed=False):
             address = state.receipt_url(found.policy, known)
             return found.policy.dialect.mark_accepted(response, known, address, retry_after)

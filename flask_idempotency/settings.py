@@ -19,6 +19,7 @@ IS_PAGE = re.compile(r"https?://[0-9A-Za-z][!$-;=?-Z_a-z~]*")
 
 Guard = Literal["transaction", "lease"]
 DialectName = Literal["ietf", "stripe"]
+Unavailable = Literal["refuse", "run"]
 
 SHORTEST, LONGEST_LEASE, LONGEST_RETENTION = timedelta(seconds=1), timedelta(days=1), timedelta(days=3650)
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
@@ -191,4 +192,5 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "HOUSEKEEPING": _boolean,
     "ENCRYPTION_KEYS": _keys,
     "QUOTA": _quota,
+    "UNAVAILABLE": _one_of(get_args(Unavailable)),  # of a view or a blueprint only; there is no such setting
 }

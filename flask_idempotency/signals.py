@@ -33,6 +33,9 @@ effect_undecided = _namespace.signal(
 quarantined = _namespace.signal(
     "quarantined", "A record needs manual review; its retries are refused. With: reference."
 )
+ran_unprotected = _namespace.signal(
+    "ran_unprotected", "The store is down, and a view with unavailable='run' runs without a claim. With: reference."
+)
 reaped = _namespace.signal("reaped", "Expired records were deleted. With: count.")
 
 

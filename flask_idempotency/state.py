@@ -21,6 +21,7 @@ from flask_idempotency.core.record import Record
 from flask_idempotency.core.scope import RecordId
 from flask_idempotency.errors import ConfigError, StoreUnavailable
 from flask_idempotency.guards.housekeeping import Housekeeper
+from flask_idempotency.guards.outages import Outages
 from flask_idempotency.guards.recent import RecentReplays
 from flask_idempotency.guards.sightings import Sightings
 from flask_idempotency.guards.waiting import Waiters, WaitLimit
@@ -49,6 +50,7 @@ from flask_idempotency.stores import (
     locate_store,
     open_store,
 )
+from flask_idempotency.stores.contract import StoreUndecided
 from flask_idempotency.stores.hints import Hint, open_hint
 from flask_idempotency.stores.sealed import Cipher, SealedStore
 from flask_idempotency.views import has_decorators, has_decorators_inside, is_lazy, load, options_of
@@ -90,6 +92,7 @@ class State:
     waiters: Waiters = field(default_factory=Waiters)
     sightings: Sightings = field(default_factory=Sightings)
     wait_limit: WaitLimit = field(default_factory=WaitLimit)
+    outages: Outages = field(default_factory=Outages)
     _policies: dict[Options, Policy] = field(default_factory=dict)
     _options: dict[tuple[str, str], Options | Exempt | None] = field(default_factory=dict)
     _in_blueprints: dict[tuple[Options, str], Options] = field(default_factory=dict)
@@ -198,7 +201,7 @@ class State:
                 self.store.prepare()
             except ConfigError as error:
                 log.critical("%s", error)
-                raise StoreUnavailable(retry_after=5) from error
+                raise StoreUndecided(retry_after=5) from error
             self._ready.set()
         return self.store
 

@@ -37,6 +37,11 @@ class Accept:
 
 
 @dataclass(frozen=True, slots=True)
+class Unprotected:
+    """Run the view without a claim: the store is down, and little is at stake."""
+
+
+@dataclass(frozen=True, slots=True)
 class HandedOver:
     """Say where the answer will be: a job makes it, and has the claim."""
 

@@ -7,9 +7,11 @@ from collections.abc import Callable
 from datetime import timedelta
 from time import monotonic
 
+from flask import request
+
 from flask_idempotency.core.decision import Refuse, Replay, is_in_flight
 from flask_idempotency.guards.claiming import FIRST_LOOK, LONGEST_PAUSE, course_of, place_to_wait
-from flask_idempotency.http.exchange import Attempt
+from flask_idempotency.http.exchange import Attempt, counted_as_waiting
 from flask_idempotency.http.reading import Reading
 from flask_idempotency.policy import Policy
 from flask_idempotency.state import State
@@ -47,7 +49,7 @@ def _ask_hint(state: State, reading: Reading, patience: timedelta, hint: Hint) -
         return refused, patience
     record, pause = reading.asked.id, FIRST_LOOK
     deadline = monotonic() + patience.total_seconds()
-    with place_to_wait(state) as has_place:
+    with place_to_wait(state) as has_place, counted_as_waiting(request.environ):
         while has_place and refused is not None and (left := deadline - monotonic()) > 0:
             state.waiters.wait(record, min(pause, left))
             pause = min(pause * 1.5, LONGEST_PAUSE)

@@ -231,7 +231,7 @@ def current_run(verb: str) -> Iterator[LeaseAttempt]:
     """Give the current request's run, which must be under the lease guard; render a refusal that is raised inside."""
     found = exchange.peek(request.environ, current_state()) if has_request_context() else None
     held = None if found is None else found.attempt
-    if found is None or not isinstance(held, LeaseAttempt):
+    if found is None or not isinstance(held, LeaseAttempt) or held.policy.unavailable == "run":
         raise IdempotencyError(f"{verb}() {_advice(found)}")
     try:
         yield held
@@ -268,6 +268,11 @@ def _advice(found: exchange.Exchange | None) -> str:
         return "was called outside of a request; call it in a view, because it records the progress of a request."
     if found is None:
         return 'needs a request with a key; decorate the view with @idempotent(required=True, guard="lease").'
+    if found.policy.unavailable == "run":
+        return (
+            "cannot be used in a view with unavailable='run': while the store is down, there is nothing to record its"
+            " progress in; remove that option."
+        )
     return (
         "needs the lease guard: under the transaction guard the whole view is one transaction; decorate the view with"
         ' @idempotent(required=True, guard="lease").'

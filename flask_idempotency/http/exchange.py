@@ -14,7 +14,7 @@ from flask import Response
 from werkzeug.exceptions import HTTPException
 
 from flask_idempotency.core import outcome
-from flask_idempotency.core.decision import Accept, HandedOver, Refuse, Replay
+from flask_idempotency.core.decision import Accept, HandedOver, Refuse, Replay, Unprotected
 from flask_idempotency.core.outcome import Outcome, Pending, Raised
 from flask_idempotency.core.preferences import Treatment
 from flask_idempotency.core.record import Claim
@@ -121,7 +121,7 @@ class Exchange:
     """A request with a key: the course decided for it, and the outcome of its view."""
 
     owner: object  # the app's state: an app may pass its environ on to another app
-    course: Attempt | Replay | Refuse | Accept | HandedOver
+    course: Attempt | Replay | Refuse | Accept | HandedOver | Unprotected
     policy: Policy
     reference: Reference | None
     reading: Reading | None
@@ -137,7 +137,7 @@ class Exchange:
     @property
     def attempt(self) -> Attempt | None:
         """The run, if it is one."""
-        return None if isinstance(self.course, Replay | Refuse | Accept | HandedOver) else self.course
+        return None if isinstance(self.course, Replay | Refuse | Accept | HandedOver | Unprotected) else self.course
 
     @property
     def preferences_honoured(self) -> str:

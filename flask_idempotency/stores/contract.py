@@ -11,11 +11,16 @@ from flask_idempotency.core.record import Asked, Busy, Claim, Record, Settled
 from flask_idempotency.core.reference import Reference
 from flask_idempotency.core.scope import RecordId, Scope
 from flask_idempotency.core.snapshot import Answer
+from flask_idempotency.errors import StoreUnavailable
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine, MetaData
 
     from flask_idempotency.stores.words import Intent, Kind
+
+
+class StoreUndecided(StoreUnavailable):
+    """The store was reached, and yet it is not known whether the request may run: then no view runs unprotected."""
 
 
 class Store(Protocol):

@@ -18,6 +18,7 @@ from flask_idempotency.core.reference import reference_of
 from flask_idempotency.core.scope import RecordId, Scope
 from flask_idempotency.core.snapshot import Answer, NotKept, Snapshot, blanked, pack
 from flask_idempotency.errors import BodyTooLarge, ClaimLost, ConfigError, OutcomeUnknown, StoreUnavailable
+from flask_idempotency.stores.contract import StoreUndecided
 from flask_idempotency.stores.dynamodb_clock import ServiceClock
 from flask_idempotency.stores.dynamodb_conditions import ABSENT, Condition, as_seen, at_one_of, not_begun_anew, owned_by
 from flask_idempotency.stores.dynamodb_items import (
@@ -89,7 +90,7 @@ class DynamoStore(DynamoListing):
             except ConditionFailed as failure:
                 item = failure.item
                 self._remember(asked.id)
-        raise StoreUnavailable(retry_after=1)
+        raise StoreUndecided(retry_after=1)
 
     def _begin(
         self, asked: Asked, token: bytes, lease: timedelta, first: Checkpoint | None, expired: Item | None

@@ -17,6 +17,7 @@ from flask_idempotency.core.scope import RecordId, Scope
 from flask_idempotency.core.snapshot import Answer, pack
 from flask_idempotency.errors import ClaimLost, OutcomeUnknown, StoreUnavailable
 from flask_idempotency.stores.advice import clock_advice
+from flask_idempotency.stores.contract import StoreUndecided
 from flask_idempotency.stores.redis_client import read_url
 from flask_idempotency.stores.redis_operators import (
     BUCKETS,
@@ -216,8 +217,10 @@ class RedisStore(RedisOperators):
     def _found_by_a_full_server(self, asked: Asked) -> Settled:
         """Give a record that needs no memory to be replayed. Raises StoreUnavailable for every other request."""
         record = self.find(asked.id)
-        if record is None or record.state is State.RUNNING:
+        if record is None:
             raise StoreUnavailable(retry_after=5)
+        if record.state is State.RUNNING:
+            raise StoreUndecided(retry_after=5)
         return Settled(record)
 
     def _due(self, index: str, age: timedelta, limit: int) -> list[RecordId]:

@@ -23,7 +23,7 @@ from flask_idempotency.core.reference import reference_of
 from flask_idempotency.core.scope import RecordId, Scope
 from flask_idempotency.core.snapshot import SEALED, Answer, Damaged, NotKept, Snapshot
 from flask_idempotency.errors import ConfigError, StoreUnavailable
-from flask_idempotency.stores.contract import Store, TransactionalStore
+from flask_idempotency.stores.contract import Store, StoreUndecided, TransactionalStore
 
 _FORMAT = b"\x01"
 _KEY_ID_BYTES, _NONCE_BYTES = 4, 12
@@ -255,7 +255,7 @@ class SealedStore:
                 made.name,
                 reference_of(record),
             )
-            raise StoreUnavailable(retry_after=_RETRY_AFTER) from None
+            raise StoreUndecided(retry_after=_RETRY_AFTER) from None
 
     def _decrypt(self, sealed: bytes, about: bytes) -> bytes:
         if self._cipher is None:
@@ -278,4 +278,4 @@ def _unreadable(record: RecordId, what: str) -> StoreUnavailable:
         what,
         reference_of(record),
     )
-    return StoreUnavailable(retry_after=_RETRY_AFTER)
+    return StoreUndecided(retry_after=_RETRY_AFTER)

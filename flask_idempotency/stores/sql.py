@@ -27,6 +27,7 @@ from flask_idempotency.core.reference import Reference, id_range
 from flask_idempotency.core.scope import RecordId, Scope
 from flask_idempotency.core.snapshot import Answer, NotKept, blanked, pack
 from flask_idempotency.errors import ClaimLost, OutcomeUnknown, QuotaExceeded, StoreUnavailable
+from flask_idempotency.stores.contract import StoreUndecided
 from flask_idempotency.stores.database import TRIES, Fault, Rows
 from flask_idempotency.stores.rows import checkpoint_values, owner_values, read_answer, to_bytes
 from flask_idempotency.stores.sql_figures import SqlFigures
@@ -83,7 +84,7 @@ class SqlStore(SqlFigures):
                     is_new = bool(rows)
                 case Seen(record=Record() as record):
                     return Settled(record, is_new)
-        raise StoreUnavailable(retry_after=1)
+        raise StoreUndecided(retry_after=1)
 
     def renew(self, claim: Claim, lease: timedelta) -> None:
         """Start the lease again from now."""

@@ -27,7 +27,7 @@ class Metrics:
         histogram = partial(Histogram, namespace="idempotency", registry=registry)
         self.requests = counter(
             "requests",
-            "Requests by outcome: first, replayed, not_kept, handed_over, accepted, or the code of a refusal.",
+            "Requests by outcome: first, replayed, not_kept, handed_over, accepted, unprotected, or a refusal's code.",
             [*labels, "outcome"],
         )
         self.guard_seconds = histogram(

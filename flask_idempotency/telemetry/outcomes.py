@@ -9,6 +9,7 @@ OUTCOMES: dict[NamedSignal, str] = {
     signals.replayed: "replayed",
     signals.released: "not_kept",
     signals.handed_over: "handed_over",
+    signals.ran_unprotected: "unprotected",
 }
 """By the signal that ends a request; a refusal is named by its code."""
 

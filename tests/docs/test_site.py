@@ -96,7 +96,7 @@ def test_every_exception_is_on_the_api_page(site):
 def test_every_signal_is_on_the_page_for_operators(site):
     names = [name for name, value in vars(signals).items() if isinstance(value, signals.NamedSignal)]
 
-    assert len(names) == 11
+    assert len(names) == 12
     assert [name for name in names if f">{name}</span>" not in site["guide/operating.html"].text] == []
 
 

@@ -21,6 +21,7 @@ MALFORMED = [
     ("fingerprint", ["sha256", 1, {}]),
     ("keep", ["2xx", b"2xx", 200, True, [200, "201"], [99], [600], [True], [None], object()]),
     ("methods", ["POST", ["GET"], [1], 1, [""], ["HEAD", "POST"]]),
+    ("unavailable", ["", "Run", "fail", True, ["run"]]),
     ("dialect", ["", "Stripe", "rfc", b"stripe", 1, True, ["stripe"]]),
 ]
 ACCEPTED = [
@@ -33,6 +34,7 @@ ACCEPTED = [
     ("fingerprint", [lambda request: b"", None]),
     ("keep", [[200], {201}, range(200, 300), (), lambda response: True, None]),
     ("methods", [["PUT"], {"delete"}, None]),
+    ("unavailable", ["refuse", "run", None]),
     ("dialect", ["ietf", "stripe", None]),
 ]
 
@@ -71,7 +73,7 @@ def test_a_sensible_option_is_accepted(name, value):
             "ttl",
             (
                 "the options are required, guard, retention, lease, in_flight, scope, key, fingerprint, keep, methods,"
-                " resumable, dialect."
+                " resumable, unavailable, dialect."
             ),
         ),
     ],

@@ -13,7 +13,7 @@ from tests.apps.shop import REFERENCE, REPLAYED
 
 NAMES = [
     "claimed", "replayed", "refused", "completed", "released", "handed_over", "taken_over", "claim_lost",
-    "effect_undecided", "quarantined", "reaped",
+    "effect_undecided", "quarantined", "ran_unprotected", "reaped",
 ]  # fmt: skip
 
 
@@ -36,7 +36,7 @@ def told(shop):
         yield heard
 
 
-def test_there_are_eleven_of_them():
+def test_there_are_twelve_of_them():
     named = {name for name, value in vars(signals).items() if isinstance(value, NamedSignal)}
 
     assert named == set(NAMES)

@@ -14,9 +14,9 @@ from flask_idempotency.errors import RequestRefused
 from flask_idempotency.http.rules_links import rules_url
 from flask_idempotency.settings import DOCS_URL
 
-REFERENCE, REPLAYED = "Idempotency-Reference", "Idempotent-Replayed"
+REFERENCE, REPLAYED, UNPROTECTED = "Idempotency-Reference", "Idempotent-Replayed", "Idempotency-Unprotected"
 OURS = frozenset(
-    {REFERENCE.lower(), REPLAYED.lower(), SEALED.lower(), TRACE.lower()}
+    name.lower() for name in (REFERENCE, REPLAYED, UNPROTECTED, SEALED, TRACE)
 )  # a view's own values for these are dropped
 KEY = "flask_idempotency.key"  # the request's key, in its environ once it is known to be well-formed
 
@@ -89,7 +89,15 @@ class Dialect(ABC):
     def mark_first(self, response: Response, reference: str) -> Response:
         """Put our headers on a first answer; a view's own values for our names are dropped."""
         response.headers.remove(REPLAYED)
+        response.headers.remove(UNPROTECTED)
         response.headers[REFERENCE] = reference
+        return response
+
+    def mark_unprotected(self, response: Response) -> Response:
+        """Say that nothing keeps a retry of this request from running again; there is no record to refer to."""
+        response.headers.remove(REPLAYED)
+        response.headers.remove(REFERENCE)
+        response.headers[UNPROTECTED] = "true"
         return response
 
     def mark_replay(self, response: Response, reference: str, snapshot: Snapshot) -> Response:

@@ -1,0 +1,67 @@
+"""`unavailable="run"` where the app's own database is the store: a view that does not need it answers, one that does
+fails as it would without a key, and after a lost connection the view's session begins afresh."""
+
+import pytest
+from flask import request
+from sqlalchemy.exc import OperationalError
+
+from flask_idempotency import idempotent
+
+UNPROTECTED = "Idempotency-Unprotected"
+
+
+@pytest.fixture
+def low(make_shop):
+    """A shop with two views for low stakes: one writes an order, one does without the database."""
+    shop = make_shop()
+    shop.begin()
+
+    def order():
+        shop.db.session.add(shop.db.Order(note="tea"))
+        shop.db.session.commit()
+        return "ordered", 201
+
+    shop.serve(idempotent(unavailable="run")(order))
+    shop.serve(idempotent(unavailable="run")(lambda: "voted"), "/votes")
+    return shop
+
+
+def test_a_view_without_the_database_answers_and_one_with_it_fails_as_without_a_key(low, monkeypatch):
+    with monkeypatch.context() as outage:
+
+        def refuse(*_, **__):
+            raise OperationalError("connect", {}, Exception("the server is down"))
+
+        outage.setattr(low.engine.pool, "connect", refuse)
+        vote, order = low.send("/votes"), low.send()
+
+    assert (vote.status_code, vote.headers[UNPROTECTED]) == (200, "true")
+    assert (order.status_code, order.headers[UNPROTECTED]) == (500, "true")
+    assert low.send().status_code == 201
+    assert (low.notes, low.records) == (["tea"], 1)
+
+
+@pytest.mark.postgresql
+def test_a_session_whose_connection_was_lost_before_the_claim_begins_afresh(make_postgres_shop):
+    shop = make_postgres_shop()
+
+    @shop.app.before_request
+    def lose_the_connection():
+        number = shop.db.session.execute(shop.db.text("SELECT pg_backend_pid()")).scalar_one()
+        if "lose" in request.args:
+            shop.sql("SELECT pg_terminate_backend(:number)", number=number)
+
+    shop.begin()
+
+    @idempotent(unavailable="run")
+    def order():
+        shop.db.session.add(shop.db.Order(note="tea"))
+        shop.db.session.commit()
+        return "ordered", 201
+
+    shop.serve(order)
+
+    answer = shop.send("/?lose=1")
+
+    assert (answer.status_code, answer.headers[UNPROTECTED]) == (201, "true")
+    assert (shop.notes, shop.records) == (["tea"], 0)
