@@ -19,7 +19,7 @@ from flask_idempotency.policy import (
     ScopeFunction,
     make_options,
 )
-from flask_idempotency.settings import DialectName, Guard, Unavailable
+from flask_idempotency.settings import DialectName, Guard, Mode, Unavailable
 from flask_idempotency.views import MARK, note_decorated
 
 View = TypeVar("View", bound=Callable[..., Any])
@@ -46,6 +46,7 @@ def idempotent(
     methods: Collection[str] | None = None,
     resumable: bool | None = None,
     unavailable: Unavailable | None = None,
+    mode: Mode | None = None,
     dialect: DialectName | None = None,
 ) -> Callable[[View], View]: ...
 
@@ -71,6 +72,7 @@ def idempotent(view: Any = None, /, **given: Any) -> Any:
     * ``resumable``: store the request, so that ``flask idempotency complete`` can finish it (lease guard).
     * ``unavailable``: what happens while the store is down: ``"refuse"`` (503), or ``"run"``, for low stakes only: the
       view runs unprotected, and a retry may take effect twice.
+    * ``mode``: ``"enforce"``, or ``"shadow"`` to note what enforcing would change, and change nothing.
     * ``dialect``: what the clients speak, ``"ietf"`` or ``"stripe"``.
 
     Raises ConfigError, in one sentence, for an invalid option.

@@ -21,11 +21,14 @@ from flask_idempotency.policy import (
     make_options,
 )
 from flask_idempotency.publishing import describe
+from flask_idempotency.reporting import report
 from flask_idempotency.request import do_afterwards, follow
 from flask_idempotency.state import NAME, BlueprintDefaults, check_at_start, current_state, make_state
 from flask_idempotency.stores import Store
 
 Hook = TypeVar("Hook", bound=ReplayHook)
+
+commands.add_command(report)
 
 
 class Idempotency:

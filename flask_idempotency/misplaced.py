@@ -3,7 +3,7 @@
 import logging
 from collections import defaultdict
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Any
 
@@ -63,7 +63,18 @@ class MisplacedDecorators:
 
 def find_misplaced(app: Flask, state: State) -> Mistakes:
     """Find decorators without effect or with gaps, and options that the app cannot fulfil."""
-    return {**_without_receipts(app, state), **_above_routes(app, state), **_on_other_methods(app, state)}
+    found = {**_without_receipts(app, state), **_above_routes(app, state), **_on_other_methods(app, state)}
+    return {place: _only_told(mistake) if _is_shadow(state, place) else mistake for place, mistake in found.items()}
+
+
+def _is_shadow(state: State, place: tuple[str, str]) -> bool:
+    options = state.options_of(*place) or DEFAULT
+    return not isinstance(options, Exempt) and state.is_shadow_at(options, place[0])
+
+
+def _only_told(mistake: Mistake) -> Mistake:
+    """Keep a mistake from refusing requests that must not be touched."""
+    return replace(mistake, is_refused=False)
 
 
 def _without_receipts(app: Flask, state: State) -> Mistakes:

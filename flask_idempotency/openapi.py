@@ -89,7 +89,7 @@ def _policy_of(state: State, endpoint: str, method: str) -> Policy | None:
     if isinstance(options, Exempt):
         return None
     policy = state.policy_at(options or DEFAULT, endpoint)
-    return policy if method in policy.methods else None
+    return policy if method in policy.methods and policy.mode == "enforce" else None
 
 
 class _Writer:

@@ -9,7 +9,7 @@ from functools import cache, partial
 
 from flask import Request, Response, current_app, request
 
-from flask_idempotency import signals, steps
+from flask_idempotency import observing, signals, steps
 from flask_idempotency.calling import caller_of
 from flask_idempotency.core.decision import Accept, Refuse, Replay, Unprotected
 from flask_idempotency.core.preferences import Treatment, treat
@@ -17,6 +17,7 @@ from flask_idempotency.core.record import Asked
 from flask_idempotency.core.reference import Reference, reference_of
 from flask_idempotency.errors import (
     CheckpointUnknown,
+    ConfigError,
     IdempotencyError,
     RequestInFlight,
     RequestRefused,
@@ -68,7 +69,7 @@ log = logging.getLogger("flask_idempotency")
 def open_undecorated(state: State) -> Response | None:
     """Open a request to a view without a decorator of ours."""
     asked, settings = _this_request(), state.settings
-    if not (settings.required or state.defaults.are_given or may_have_key(asked)):
+    if not (settings.required or state.defaults.are_given or may_have_key(asked) or settings.mode == "shadow"):
         return None
     endpoint = asked.endpoint
     options = None if endpoint is None else state.options_of(endpoint, asked.method, loads=True)
@@ -158,14 +159,24 @@ def _refuse_to_resume(state: State, asked: Request) -> None:
 
 def _open(state: State, asked: Request, options: Options, *, at_decorator: bool = False) -> Response | None:
     """Decide what happens to a request: give None to run the view, or an answer to replay. Raises a refusal."""
-    policy = state.policy_at(options, asked.endpoint)
+    try:
+        policy = state.policy_at(options, asked.endpoint)
+    except ConfigError:
+        if state.is_shadow_at(options, asked.endpoint):
+            return None  # it was logged at the app's first request
+        raise
     if asked.method not in policy.methods:
         _refuse_to_resume(state, asked)
+        return None
+    if policy.mode == "shadow":
+        _refuse_to_resume(state, asked)
+        observing.begin(state, asked, policy)
         return None
     if exchange.peek(asked.environ) is not None:
         raise IdempotencyError(NESTED)
     opening = exchange.note_opening(asked.environ, policy)
     known: Reference | None = None
+    missed: Reference | None = None
     reading: Reading | None = None
     course: Attempt | Replay | Refuse | Accept | Unprotected
     treatment: Treatment | None = None
@@ -184,11 +195,12 @@ def _open(state: State, asked: Request, options: Options, *, at_decorator: bool 
         if policy.unavailable == "run":
             state.outages.end(asked.endpoint)
     except RequestRefused as error:
-        course = Unprotected() if _may_run_unprotected(opening, asked, error) else Refuse(error)
+        course = Refuse(error)
+        if _may_run_unprotected(opening, asked, error):
+            course, missed, known = Unprotected(), known, None  # there will be no record that it could lead to
         if error.reference is not None:
             known = Reference(error.reference)
-    shown = None if isinstance(course, Unprotected) else known  # there will be no record that it could lead to
-    found = Exchange(state, course, policy, shown, reading, at_decorator, treatment)
+    found = Exchange(state, course, policy, known, reading, at_decorator, treatment)
     exchange.put(asked.environ, found)
     match course:
         case Replay(snapshot):
@@ -202,7 +214,7 @@ def _open(state: State, asked: Request, options: Options, *, at_decorator: bool 
             signals.tell(signals.refused, reference=known, problem=RequestInFlight.problem, status=202)
             return policy.dialect.render_accepted(str(known), state.receipt_url(policy, str(known)), retry_after)
         case Unprotected():
-            _note_unprotected(state, asked, known)
+            _note_unprotected(state, asked, missed)
             opening.note_start()
             return None
         case attempt:

@@ -14,7 +14,7 @@ from flask_idempotency.core.key import KeySyntax
 from flask_idempotency.core.preferences import InFlight
 from flask_idempotency.errors import ConfigError
 from flask_idempotency.http.dialects import Dialect, open_dialect
-from flask_idempotency.settings import DialectName, Guard, Settings, Unavailable, check
+from flask_idempotency.settings import DialectName, Guard, Mode, Settings, Unavailable, check
 
 Keep = Collection[int] | Callable[[Response], bool]
 ScopeFunction = Callable[[], object]
@@ -39,6 +39,7 @@ class Options:
     methods: frozenset[str] | None = None
     resumable: bool | None = None
     unavailable: Unavailable | None = None
+    mode: Mode | None = None
     dialect: DialectName | None = None
 
 
@@ -58,6 +59,7 @@ class Policy:
     methods: frozenset[str]
     resumable: bool
     unavailable: Unavailable
+    mode: Mode
     dialect: Dialect
     key_syntax: KeySyntax
 

@@ -31,6 +31,7 @@ def describe(state: State) -> dict[str, Any]:
         "max_body": settings.max_body,
         "quota": None if settings.quota is None else asdict(settings.quota),
         "dialect": settings.dialect,
+        "mode": settings.mode,
         "docs_url": state.dialect.page,
         "openapi": _components(state.dialect, settings),
     }

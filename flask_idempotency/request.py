@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from flask import Flask, Response, got_request_exception, request
 from werkzeug.exceptions import HTTPException
 
-from flask_idempotency import steps
+from flask_idempotency import observing, steps
 from flask_idempotency.core.decision import Accept, HandedOver, Refuse, Replay, Unprotected
 from flask_idempotency.core.keeping import is_success
 from flask_idempotency.core.outcome import Ending, Made, Pending, ending_of
@@ -28,6 +28,7 @@ from flask_idempotency.errors import (
 from flask_idempotency.guards import hinting
 from flask_idempotency.http import exchange
 from flask_idempotency.http.additions import add_to_replay
+from flask_idempotency.http.body_copy import copy_body
 from flask_idempotency.http.capture import (
     has_failed,
     is_kept,
@@ -36,7 +37,7 @@ from flask_idempotency.http.capture import (
     take_down,
     with_trace,
 )
-from flask_idempotency.http.dialects import KEY
+from flask_idempotency.http.dialects import KEY, UNPROTECTED
 from flask_idempotency.http.exchange import Attempt, Exchange
 from flask_idempotency.http.reading import Reading
 from flask_idempotency.http.resuming import RESUMED, ROUTED
@@ -50,6 +51,7 @@ from flask_idempotency.refusals import (
     register,
 )
 from flask_idempotency.sessions.current import CURRENT, CURRENT_RUN
+from flask_idempotency.settings import SAFE_METHODS
 from flask_idempotency.state import State, current_state
 from flask_idempotency.stores.forks import notice_fork
 
@@ -131,6 +133,8 @@ def _settling(app: Flask, state: State) -> Callable[..., Any]:
         if found is not None and isinstance(found.outcome, Made):
             _read_body(state, found, found.outcome, response)
         response = _settle(app, state, environ, response)
+        if state.observations.is_on:
+            observing.end(state, response)
         return response if found is None else found.policy.dialect.sign(response, environ.get(KEY))
 
     return run
@@ -232,6 +236,8 @@ def _settle_course(
             match found.outcome:
                 case Made(refusal=RequestRefused() as inside) if response.status_code == inside.code:
                     return mark_refusal(state, found, inside, response)
+            if found.policy.unavailable == "run":
+                response.headers.remove(UNPROTECTED)
             return found.policy.dialect.mark_first(response, known)
     return response
 
@@ -243,10 +249,13 @@ def _with_safety_net(app: Flask, state: State) -> "WSGIApplication":
     context, handed to a thread, is torn down while the view still runs.
     """
     wsgi_app = app.wsgi_app
+    observes_all = state.settings.mode == "shadow"
 
     def serve(environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
         notice_fork()
         exchange.prepare(environ)
+        if observes_all and environ["REQUEST_METHOD"] not in SAFE_METHODS:
+            copy_body(environ, state.settings.max_body)  # before a hook reads a form
         outer, outer_run = CURRENT.get(), CURRENT_RUN.get()
         try:
             return wsgi_app(environ, start_response)

@@ -19,6 +19,7 @@ IS_PAGE = re.compile(r"https?://[0-9A-Za-z][!$-;=?-Z_a-z~]*")
 
 Guard = Literal["transaction", "lease"]
 DialectName = Literal["ietf", "stripe"]
+Mode = Literal["enforce", "shadow"]
 Unavailable = Literal["refuse", "run"]
 
 SHORTEST, LONGEST_LEASE, LONGEST_RETENTION = timedelta(seconds=1), timedelta(days=1), timedelta(days=3650)
@@ -50,6 +51,7 @@ class Settings:
     docs_url: str = DOCS_URL  # or the app's own page of its rules, if it serves one
     housekeeping: bool = True  # renews leases and reaps; without it, run flask idempotency reap regularly
     encryption_keys: tuple[bytes, ...] | None = field(default=None, repr=False)  # none: the database is trusted
+    mode: Mode = "enforce"  # shadow only observes, before a live API is switched over
     quota: Quota | None = None  # clients are trusted not to flood the app; counting costs each first run a query
 
 
@@ -192,5 +194,6 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "HOUSEKEEPING": _boolean,
     "ENCRYPTION_KEYS": _keys,
     "QUOTA": _quota,
+    "MODE": _one_of(get_args(Mode)),
     "UNAVAILABLE": _one_of(get_args(Unavailable)),  # of a view or a blueprint only; there is no such setting
 }

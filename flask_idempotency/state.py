@@ -52,6 +52,7 @@ from flask_idempotency.stores import (
 )
 from flask_idempotency.stores.contract import StoreUndecided
 from flask_idempotency.stores.hints import Hint, open_hint
+from flask_idempotency.stores.observations import Observations
 from flask_idempotency.stores.sealed import Cipher, SealedStore
 from flask_idempotency.views import has_decorators, has_decorators_inside, is_lazy, load, options_of
 
@@ -87,6 +88,7 @@ class State:
     missing: str = NO_DATABASE  # what the transaction guard and phase() lack without a database
     has_tables_in_metadata: bool = False  # of the app's own database, so that db.create_all() creates them
     on_replay: Sequence[ReplayHook] = ()  # the app may add to it after init_app
+    observations: Observations = field(kw_only=True)  # of requests in shadow mode
     hint: Hint | None = None  # asked before the store whether a request is running
     defaults: BlueprintDefaults = field(default_factory=BlueprintDefaults)
     waiters: Waiters = field(default_factory=Waiters)
@@ -123,6 +125,10 @@ class State:
             laid = in_blueprints(current_app.blueprints, endpoint, options, self.defaults)
             self._in_blueprints.setdefault(place, laid)
         return self._in_blueprints[place]
+
+    def is_shadow_at(self, options: Options, endpoint: str | None) -> bool:
+        """Say whether requests to a view are only observed, whatever else is wrong with its options."""
+        return (self.options_at(options, endpoint).mode or self.settings.mode) == "shadow"
 
     @property
     def database(self) -> Database:
@@ -297,6 +303,7 @@ def make_state(
         on_replay,
         None if settings.hint is None else open_hint(settings.hint),
         defaults,
+        observations=Observations(Path(app.instance_path)),
     )
     state.policy()  # raises ConfigError for settings that contradict
     if adds_tables:
@@ -329,6 +336,8 @@ def _tell_as(app: Flask, signal: NamedSignal, **facts: object) -> None:
 def check_at_start(state: State) -> None:
     """Log at start what is wrong with the store. Nothing is raised, because creating the tables needs an app too."""
     context = click.get_current_context(silent=True)
+    if state.settings.mode == "shadow":
+        return  # the store is not used yet
     if context is not None and context.info_name != "run":
         return
     try:

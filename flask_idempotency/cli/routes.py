@@ -39,6 +39,8 @@ def _protection(endpoint: str, method: str, is_refused: bool) -> Sequence[str]:
     options = state.options_of(endpoint, method)
     if isinstance(options, Exempt):
         return ["no: @exempt", *[""] * 5]
+    if state.is_shadow_at(options or DEFAULT, endpoint):
+        return ["no: only observed", *[""] * 5]
     policy = state.policy_at(options or DEFAULT, endpoint)
     if method not in policy.methods:
         return [f"no: {method} is not covered", *[""] * 5]

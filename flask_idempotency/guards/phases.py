@@ -266,6 +266,8 @@ def _rendered(found: exchange.Exchange, refusal: RequestRefused) -> RequestRefus
 def _advice(found: exchange.Exchange | None) -> str:
     if not has_request_context():
         return "was called outside of a request; call it in a view, because it records the progress of a request."
+    if exchange.observed_in(request.environ) is not None:
+        return 'cannot be used in shadow mode, where nothing is recorded: give this view mode="enforce".'
     if found is None:
         return 'needs a request with a key; decorate the view with @idempotent(required=True, guard="lease").'
     if found.policy.unavailable == "run":

@@ -27,6 +27,7 @@ from flask_idempotency.policy import Policy
 _SLOT = "flask_idempotency.exchange"
 _BY_HAND = "flask_idempotency.by_hand"  # the thread that has pushed the context, if wsgi_app did not
 _REFERENCE = "flask_idempotency.reference"  # stays when the slot is emptied, for later hooks and logs
+_OBSERVED = "flask_idempotency.observed"  # of a request in shadow mode, which has no slot
 _OPENED = "flask_idempotency.opened"  # stays too, for refusals and signals
 
 
@@ -70,6 +71,15 @@ class Opening:
         """Note that the request is about to be settled."""
         if self._began and not self.ran:
             self.ran = monotonic() - self._began
+
+
+@dataclass(slots=True)
+class Observed:
+    """A request in shadow mode: its policy, and when it began by the clock of the machine."""
+
+    policy: Policy
+    begun: float
+    is_done: bool = False  # its answer has been observed
 
 
 class Attempt(Protocol):
@@ -224,6 +234,16 @@ def note_opening(environ: Environ, policy: Policy) -> Opening:
 def opening_in(environ: Environ) -> Opening | None:
     """Give what was noted of a request when it was opened, and since then, whether it is settled or not."""
     return cast(Opening | None, environ.get(_OPENED))
+
+
+def observe(environ: Environ, observed: Observed) -> None:
+    """Note that a request is only observed."""
+    environ[_OBSERVED] = observed
+
+
+def observed_in(environ: Environ) -> Observed | None:
+    """Give what was noted of a request that is only observed."""
+    return cast(Observed | None, environ.get(_OBSERVED))
 
 
 @contextmanager

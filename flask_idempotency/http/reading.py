@@ -54,10 +54,10 @@ def read(request: Request, policy: Policy, settings: Settings, caller: Callable[
     if resumed is not None:
         if request.environ.get(PARSED):
             _ = request.form  # as in the first run, whether or not a hook does it now
-        content = _content(request, policy, settings.max_body)
+        content = content_of(request, policy, settings.max_body)
         return Reading(replace(resumed, fingerprint=fingerprint(content, resumed.fingerprint.version)), content)
     # A function may parse the body, which can be compared only as it came.
-    before = _content(request, policy, settings.max_body) if callable(policy.key) else None
+    before = content_of(request, policy, settings.max_body) if callable(policy.key) else None
     key = find_key(request, policy, settings)
     if key is None:
         return None
@@ -66,7 +66,7 @@ def read(request: Request, policy: Policy, settings: Settings, caller: Callable[
     scope = scope_of(caller())
     id_ = record_id(scope, key, settings.namespace)
     try:
-        content = _content(request, policy, settings.max_body) if before is None else before
+        content = content_of(request, policy, settings.max_body) if before is None else before
     except RequestRefused as refusal:
         refusal.reference = reference_of(id_)
         raise
@@ -84,7 +84,8 @@ def shown_path(path: bytes) -> str:
     return quote(path, safe="/:@!$&'()*+,;=")[:MAX_PATH]
 
 
-def _content(request: Request, policy: Policy, limit: int) -> Content:
+def content_of(request: Request, policy: Policy, limit: int) -> Content:
+    """Read what is asked. Raises BodyTooLarge, or BadRequest for a body that did not arrive whole."""
     body = read_body(request, limit)
     if body is None and policy.resumable:
         put_form_back(request, limit)

@@ -29,7 +29,7 @@ def test_an_apps_own_settings_are_published(published):
 def test_it_names_what_the_draft_wants_published(published):
     assert set(published) == {
         "header", "form_field", "key_syntax", "max_length", "scope", "methods", "required", "retention", "kept",
-        "in_flight", "wait", "max_body", "quota", "dialect", "docs_url", "openapi",
+        "in_flight", "wait", "max_body", "quota", "dialect", "mode", "docs_url", "openapi",
     }  # fmt: skip
     assert json.loads(json.dumps(published)) == published
 

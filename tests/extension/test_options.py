@@ -22,6 +22,7 @@ MALFORMED = [
     ("keep", ["2xx", b"2xx", 200, True, [200, "201"], [99], [600], [True], [None], object()]),
     ("methods", ["POST", ["GET"], [1], 1, [""], ["HEAD", "POST"]]),
     ("unavailable", ["", "Run", "fail", True, ["run"]]),
+    ("mode", ["", "Shadow", "off", True, ["shadow"]]),
     ("dialect", ["", "Stripe", "rfc", b"stripe", 1, True, ["stripe"]]),
 ]
 ACCEPTED = [
@@ -35,6 +36,7 @@ ACCEPTED = [
     ("keep", [[200], {201}, range(200, 300), (), lambda response: True, None]),
     ("methods", [["PUT"], {"delete"}, None]),
     ("unavailable", ["refuse", "run", None]),
+    ("mode", ["enforce", "shadow", None]),
     ("dialect", ["ietf", "stripe", None]),
 ]
 
@@ -73,7 +75,7 @@ def test_a_sensible_option_is_accepted(name, value):
             "ttl",
             (
                 "the options are required, guard, retention, lease, in_flight, scope, key, fingerprint, keep, methods,"
-                " resumable, unavailable, dialect."
+                " resumable, unavailable, mode, dialect."
             ),
         ),
     ],

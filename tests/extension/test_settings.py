@@ -60,6 +60,7 @@ MALFORMED = {
         "s3cret", ["s3cret"], b"s3cret", {}, False, [], [A_KEY, "s3cret"], [A_KEY, A_KEY], [A_KEY[:-2]], [b"s3cret"],
         [A_KEY[:-1] + "!"], A_KEY, [A_KEY + "AAAA"], [None],
     ],
+    "MODE": [*BAD_CHOICES, "Shadow", "observe"],
     "QUOTA": [
         1, "x", {}, False, [], {"records": 0}, {"records": -1, "bytes": 1}, {"bytes": True}, {"bytes": 1.5},
         {"records": None}, {"records": 1, "keys": 1}, {"record": 1}, {1: 1}, ["records"],
@@ -80,6 +81,7 @@ ACCEPTED = {
     "WAIT": [0, 0.5, 300, timedelta(minutes=5)],
     "DIALECT": ["ietf", "stripe"],
     "KEY_SYNTAX": ["auto", "strict", "opaque", None],
+    "MODE": ["enforce", "shadow"],
     "MAX_BODY": [1, 1 << 40],
     "DOCS_URL": ["https://x", "http://localhost:8000/errors.html?lang=en"],
     "HOUSEKEEPING": [True, False],

@@ -32,7 +32,7 @@ idempotent(retention="60")  # type: ignore[call-overload]  # text is no duration
 
 # The other options.
 idempotent(guard="lease", in_flight="wait", methods={"PUT"}, resumable=True, keep={200, 201})
-idempotent(unavailable="run")
+idempotent(unavailable="run", mode="shadow")
 idempotent(scope=lambda: "alice", fingerprint=lambda request: request.get_data(), keep=lambda response: True)
 idempotent(guard="leese")  # type: ignore[call-overload]  # it is misspelt
 idempotent(retentoin=60)  # type: ignore[call-overload]  # it is misspelt

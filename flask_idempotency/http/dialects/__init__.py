@@ -89,7 +89,6 @@ class Dialect(ABC):
     def mark_first(self, response: Response, reference: str) -> Response:
         """Put our headers on a first answer; a view's own values for our names are dropped."""
         response.headers.remove(REPLAYED)
-        response.headers.remove(UNPROTECTED)
         response.headers[REFERENCE] = reference
         return response
 
