@@ -27,6 +27,7 @@ SOAK: Final = {
     "tests/demo_shop/test_launcher_real.py": "the same, with real processes",
     "tests/guards/test_clocks.py": "worker clocks an hour off; the contract shows that the database's counts",
     "tests/guards/test_database_dies.py": "a killed database under load; stores/test_postgres_faults.py kills one too",
+    "tests/guards/test_deployments.py": "gunicorn, gevent and uWSGI as the docs set them up; others have gunicorn",
     "tests/guards/test_server_stops.py": "graceful stops and reloads of gunicorn",
     "tests/guards/test_shadow_in_processes.py": "two workers; extension/test_shadow.py has shadow mode in one process",
     "tests/guards/test_store_faults.py": "a store that dies under gunicorn; http/ and stores/ have the faults",
