@@ -14,7 +14,7 @@ else:
 
     def __getattr__(name: str) -> object:
         """Import what is public when it is first used: the conformance tester, which is in here too, needs no Flask."""
-        if name in ("errors", "jobs", "receipts", "rules", "scopes", "signals", "stores"):
+        if name in ("errors", "jobs", "receipts", "rules", "scopes", "signals", "stores", "webhooks"):
             return import_module(f"{__name__}.{name}")
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -71,11 +71,25 @@ class RequestRefused(IdempotencyError, HTTPException):
         super().__init__(detail or self.detail)
         self.retry_after = retry_after
         self.reference: str | None = None
+        self.sentence: str | None = None  # what it says where there is no HTTP: to the caller of ``run``
+
+    def __str__(self) -> str:
+        return self.sentence or super().__str__()
+
+    def __reduce__(self) -> tuple[object, ...]:  # workers hand exceptions to other processes
+        return _made_again, (type(self), {**vars(self), "response": None})
 
     @property
     def members(self) -> dict[str, object]:
         """The members that this refusal adds to its problem document."""
         return {}
+
+
+def _made_again(kind: type[RequestRefused], facts: dict[str, object]) -> RequestRefused:
+    """Make a refusal in another process, whatever its class is made from."""
+    refusal = kind.__new__(kind)
+    vars(refusal).update(facts)
+    return refusal
 
 
 class KeyInvalid(RequestRefused):

@@ -1,7 +1,8 @@
 """What an app uses: the extension itself, and the functions for its views; the decorators are beside it."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from datetime import timedelta
+from typing import Any, ParamSpec, TypeVar
 
 from flask import Blueprint, Flask, Response, after_this_request, request
 
@@ -23,10 +24,14 @@ from flask_idempotency.policy import (
 from flask_idempotency.publishing import describe
 from flask_idempotency.reporting import report
 from flask_idempotency.request import do_afterwards, follow
+from flask_idempotency.runs import InFlight, make_terms, once
+from flask_idempotency.settings import Guard
 from flask_idempotency.state import NAME, BlueprintDefaults, check_at_start, current_state, make_state
 from flask_idempotency.stores import Store
 
 Hook = TypeVar("Hook", bound=ReplayHook)
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
 
 commands.add_command(report)
 
@@ -57,6 +62,7 @@ class Idempotency:
         self._db, self._store, self._scope, self._caller = db, store, scope, caller
         self._on_replay: list[ReplayHook] = []
         self._defaults = BlueprintDefaults()
+        self._run_retentions: set[timedelta] = set()
         if app is not None:
             self.init_app(app)
 
@@ -82,7 +88,7 @@ class Idempotency:
         scope = self._scope if scope is None else scope
         caller = self._caller if caller is None else caller
         with app.app_context():  # Flask-SQLAlchemy's engines need one
-            state = make_state(app, db, store, scope, caller, self._on_replay, self._defaults)
+            state = make_state(app, db, store, scope, caller, self._on_replay, self._defaults, self._run_retentions)
         follow(app, state)  # raises if the app has served a request; nothing after this line does
         if state.given_database is not None:
             # Not at the top of the module: they import SQLAlchemy's ORM, which is slow and only needed with db=.
@@ -118,6 +124,54 @@ class Idempotency:
         if not isinstance(blueprint, Blueprint):
             raise ConfigError(f"defaults() expects a Blueprint, not {type(blueprint).__name__}.")
         self._defaults[blueprint] = lay_over(make_options(**options), self._defaults.get(blueprint, DEFAULT))
+
+    def run(
+        self,
+        scope: object,
+        key: object,
+        work: Callable[Parameters, Result],
+        /,
+        *args: Parameters.args,
+        **kwargs: Parameters.kwargs,
+    ) -> Result:
+        """Call *work* outside of requests, once for each scope and key: in a job, a command or a consumer.
+
+        Gives its result, which must be JSON-serialisable; so does every later call, without running it. The app's
+        settings apply; for options, use :meth:`once`. Needs an app context.
+        """
+        return once(make_terms(), scope, key)(work)(*args, **kwargs)
+
+    def once(
+        self,
+        scope: object,
+        key: object,
+        *,
+        name: str | None = None,
+        guard: Guard | None = None,
+        lease: timedelta | float | None = None,
+        retention: timedelta | float | None = None,
+        in_flight: InFlight | None = None,
+        fingerprint: Callable[..., bytes | str] | None = None,
+    ) -> Callable[[Callable[Parameters, Result]], Callable[Parameters, Result]]:
+        """Decorate a function that takes effect once for each scope and key, outside of requests.
+
+        *scope* and *key* are values, or functions of the function's arguments. The app's settings apply to whatever is
+        left out:
+
+        * ``name``: what its records are called; by default the function's module and name.
+        * ``guard``, ``lease``, ``retention``: as for :func:`idempotent`.
+        * ``in_flight``: what a second call gets while the first runs: ``"conflict"``, an exception, or ``"wait"``.
+        * ``fingerprint``: a function of the arguments that returns what makes two calls the same, if they are not JSON.
+
+        An exception of the function keeps nothing. Refusals are raised, as subclasses of
+        :class:`~flask_idempotency.errors.RequestRefused`. Raises ConfigError, in one sentence, for an invalid option.
+        """
+        terms = make_terms(
+            name=name, guard=guard, lease=lease, retention=retention, in_flight=in_flight, fingerprint=fingerprint
+        )
+        if terms.retention is not None:
+            self._run_retentions.add(terms.retention)
+        return once(terms, scope, key)
 
     def describe(self) -> dict[str, Any]:
         """Give the current app's rules as plain data, for a page about keys and an OpenAPI document."""

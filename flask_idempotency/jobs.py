@@ -6,7 +6,7 @@ The client gets 202 and the address of its receipt, and finds the answer there.
 import json
 import logging
 from collections.abc import Callable
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from secrets import token_hex
@@ -28,11 +28,9 @@ from flask_idempotency.guards import hinting
 from flask_idempotency.guards.lease import LeaseAttempt
 from flask_idempotency.guards.phases import current_run
 from flask_idempotency.http import exchange
-from flask_idempotency.http.capture import is_kept
 from flask_idempotency.http.exchange import Exchange
+from flask_idempotency.own_request import carry_out, own_request
 from flask_idempotency.policy import Policy
-from flask_idempotency.request import abandon, conclude
-from flask_idempotency.sessions.current import CURRENT, CURRENT_RUN
 from flask_idempotency.signals import tell_of_quarantine
 from flask_idempotency.state import State, current_state
 from flask_idempotency.stores.forks import notice_fork
@@ -113,16 +111,11 @@ def run(ticket: str, work: Callable[Parameters, Any], /, *args: Parameters.args,
         log.warning("the request %s of a job has expired, and a later request has its key", reference_of(claim.id))
         state.store.release(claim)
         return True
-    outer, outer_run = CURRENT.get(), CURRENT_RUN.get()
     environ = EnvironBuilder(
         method=handed.method, path=handed.path, query_string="", base_url=handed.base
     ).get_environ()
-    try:
-        with app.app_context(), app.request_context(environ):  # with a session of its own
-            return _run(app, state, policy, attempt, lambda: work(*args, **kwargs))
-    finally:
-        CURRENT_RUN.set(outer_run)
-        CURRENT.set(outer)
+    with own_request(app, environ):
+        return _run(app, state, policy, attempt, lambda: work(*args, **kwargs))
 
 
 def _ticket_of(held: LeaseAttempt) -> Ticket:
@@ -179,28 +172,16 @@ def _claim(state: State, handed: Ticket) -> Claim | bool:
 
 def _run(app: Flask, state: State, policy: Policy, attempt: LeaseAttempt, work: Callable[[], Any]) -> bool:
     """Call *work* in its request context, and finish the record with what it returns."""
-    environ, known = request.environ, reference_of(attempt.claim.id)
-    found = Exchange(state, attempt, policy, known, reading=None, at_decorator=True)
-    exchange.prepare(environ)
-    opening = exchange.note_opening(environ, policy)
-    exchange.put(environ, found)
+    found = Exchange(state, attempt, policy, reference_of(attempt.claim.id), reading=None, at_decorator=True)
+    exchange.note_opening(request.environ, policy)
     try:
-        attempt.begin()
-        opening.note_start()
-        response = _answer_of(app, found, attempt, work)
-    except BaseException:
-        exchange.pop(environ, state)
-        abandon(app, state, found, nullcontext())
-        raise
-    exchange.pop(environ, state)
-    try:
-        conclude(app, state, found, attempt, response)
+        carry_out(app, state, found, attempt, lambda: _answer_of(app, found, work))
     except ClaimLost:
         return False  # logged; another attempt has it, or it is quarantined
     return isinstance(found.outcome, Made) and found.outcome.is_kept
 
 
-def _answer_of(app: Flask, found: Exchange, attempt: LeaseAttempt, work: Callable[[], Any]) -> Response:
+def _answer_of(app: Flask, found: Exchange, work: Callable[[], Any]) -> Response:
     """Make a response of what *work* returns, or raises as an answer."""
     try:
         response = app.make_response(work())
@@ -210,7 +191,4 @@ def _answer_of(app: Flask, found: Exchange, attempt: LeaseAttempt, work: Callabl
         if not isinstance(error, HTTPException) or isinstance(error, RequestRefused):
             raise
         response = app.make_response(app.handle_user_exception(error))  # as Flask does
-    attempt.note_return()
-    attempt.note_end()
-    found.note_answer(response, is_kept(found.policy, response, is_views_own=found.is_views_own))
     return response

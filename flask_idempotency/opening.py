@@ -254,22 +254,23 @@ def _may_link(state: State, policy: Policy) -> bool:
 def _choose_course(
     state: State, policy: Policy, reading: Reading, treatment: Treatment
 ) -> Attempt | Replay | Refuse | Accept:
+    match ask(state, policy, reading, treatment.patience):
+        case Refuse(RequestInFlight(retry_after=after)) if treatment.is_accepted:
+            return Accept(after or 1)
+        case course:
+            return course
+
+
+def ask(state: State, policy: Policy, reading: Reading, patience: timedelta) -> Attempt | Replay | Refuse:
+    """Claim what was read, by the hint and the guard; while another attempt holds it, wait at most for *patience*."""
     step = steps.begin("claim") if steps.begun.receivers else None
     try:
-        match _ask(state, policy, reading, treatment.patience):
-            case Refuse(RequestInFlight(retry_after=after)) if treatment.is_accepted:
-                return Accept(after or 1)
-            case course:
-                return course
+        if state.hint is None:
+            return _ask_guard(state, policy, reading, patience)
+        return hinting.choose_course(state, policy, reading, patience, state.hint, _ask_guard)
     finally:
         if step is not None:
             step.end()
-
-
-def _ask(state: State, policy: Policy, reading: Reading, patience: timedelta) -> Attempt | Replay | Refuse:
-    if state.hint is None:
-        return _ask_guard(state, policy, reading, patience)
-    return hinting.choose_course(state, policy, reading, patience, state.hint, _ask_guard)
 
 
 def _ask_guard(state: State, policy: Policy, reading: Reading, patience: timedelta) -> Attempt | Replay | Refuse:

@@ -11,7 +11,7 @@ from flask.blueprints import BlueprintSetupState
 
 from flask_idempotency import signals
 from flask_idempotency.core.decision import Replay, decide
-from flask_idempotency.core.record import Finished, Quarantined, Record, Running, Settled
+from flask_idempotency.core.record import RUN, Finished, Quarantined, Record, Running, Settled
 from flask_idempotency.core.reference import Reference, parse_reference
 from flask_idempotency.core.scope import Scope, filed_under, scope_of
 from flask_idempotency.core.snapshot import NotKept, Snapshot
@@ -90,7 +90,8 @@ def _find(state: State, text: str, scope: ScopeFunction) -> tuple[Reference, Rec
 
 def _record_of(state: State, reference: Reference, caller: Scope) -> Record | None:
     found = state.ready_store().browse(reference=reference)
-    return next((record for record in found if record.asked.scope == caller), None)
+    requests = (record for record in found if record.asked.method != RUN)  # no client has sent a run
+    return next((record for record in requests if record.asked.scope == caller), None)
 
 
 def _is_running(state: State, reference: Reference, caller: Scope) -> bool:

@@ -80,7 +80,17 @@ def _own_handler(refusal: RequestRefused) -> Callable[..., Any] | None:
 
 def answer_like_a_duplicate(found: Exchange, reading: Reading, response: Response) -> Response:
     """Answer a run that lost its claim: replay what the new owner has stored, or say that it is still running."""
-    known = reference_of(reading.asked.id)
+    known, course = reference_of(reading.asked.id), course_of_loser(found, reading)
+    if isinstance(course, Replay):
+        signals.tell(signals.replayed, reference=known, status=course.snapshot.status)
+        base = with_fresh_headers(current_app.response_class(), response)
+        dialect = found.policy.dialect
+        return add_to_replay(restore(course.snapshot, request, known, base, dialect), current_state().on_replay)
+    return refusal_as_answer(found, course.refusal, known, response)
+
+
+def course_of_loser(found: Exchange, reading: Reading) -> Replay | Refuse:
+    """Decide what a run that lost its claim is told: what the new owner has stored, or that it is still running."""
     course: Run | Replay | Refuse
     try:
         match current_state().store.find(reading.asked.id):
@@ -93,13 +103,8 @@ def answer_like_a_duplicate(found: Exchange, reading: Reading, response: Respons
                 course = Refuse(RequestInFlight(retry_after=1))
     except StoreUnavailable as error:
         course = Refuse(OutcomeUnknown(retry_after=error.retry_after))  # "nothing was run" would be wrong here
-    if isinstance(course, Replay):
-        signals.tell(signals.replayed, reference=known, status=course.snapshot.status)
-        base = with_fresh_headers(current_app.response_class(), response)
-        dialect = found.policy.dialect
-        return add_to_replay(restore(course.snapshot, request, known, base, dialect), current_state().on_replay)
-    assert isinstance(course, Refuse), "a settled record is not run"
-    return refusal_as_answer(found, course.refusal, known, response)
+    assert not isinstance(course, Run), "a settled record is not run"
+    return course
 
 
 def refusal_as_answer(found: Exchange, refusal: RequestRefused, known: Reference, response: Response) -> Response:

@@ -146,4 +146,4 @@ def make_answer(status: object, headers: Mapping[str, Any], body: object) -> Sna
 def longest_kept() -> timedelta:
     """Give the longest retention of any view of the current app."""
     state = current_state()
-    return longest_retention(current_app, state.settings.retention, state.defaults)
+    return longest_retention(current_app, state.settings.retention, state.defaults, state.run_retentions)

@@ -63,7 +63,7 @@ def _circumstances() -> dict[str, object]:
     """Give the guard and the endpoint of the current request, and what its time was spent on."""
     if not has_request_context():
         return dict.fromkeys(["guard", "endpoint", "seconds", "waited", "ran"])
-    endpoint, opening = request.endpoint, exchange.opening_in(request.environ)
+    endpoint, opening = exchange.name_of(request), exchange.opening_in(request.environ)
     if opening is None:
         return {**dict.fromkeys(["guard", "seconds", "waited", "ran"]), "endpoint": endpoint}
     return {

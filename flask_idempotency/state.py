@@ -1,7 +1,7 @@
 """The extension's state for one app: a frozen object in ``app.extensions``, never on the extension itself."""
 
 import logging
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
@@ -91,6 +91,7 @@ class State:
     observations: Observations = field(kw_only=True)  # of requests in shadow mode
     hint: Hint | None = None  # asked before the store whether a request is running
     defaults: BlueprintDefaults = field(default_factory=BlueprintDefaults)
+    run_retentions: Collection[timedelta] = ()  # of runs outside of requests; @once may add to it after init_app
     waiters: Waiters = field(default_factory=Waiters)
     sightings: Sightings = field(default_factory=Sightings)
     wait_limit: WaitLimit = field(default_factory=WaitLimit)
@@ -241,6 +242,7 @@ def make_state(
     caller: CallerFunction | None = None,
     on_replay: Sequence[ReplayHook] = (),
     defaults: BlueprintDefaults | None = None,
+    run_retentions: Collection[timedelta] = (),
 ) -> State:
     """Make an app's state, in its app context. Raises ConfigError for anything that is invalid."""
     if scope is None or not is_callable_without_arguments(scope):
@@ -283,7 +285,7 @@ def make_state(
     recent = RecentReplays(replay_cache)
     store = cast(Store, SealedStore(store, cipher, recent.clear))
     defaults = BlueprintDefaults() if defaults is None else defaults
-    retention = partial(longest_retention, app, settings.retention, defaults)
+    retention = partial(longest_retention, app, settings.retention, defaults, run_retentions)
     housekeeper = Housekeeper(store, settings.grace, retention, partial(_tell_as, app), enabled=settings.housekeeping)
     if caller is not None and not callable(caller):
         raise ConfigError(f"caller= must be a function that takes the scope, not {caller!r}.")
@@ -303,6 +305,7 @@ def make_state(
         on_replay,
         None if settings.hint is None else open_hint(settings.hint),
         defaults,
+        run_retentions,
         observations=Observations(Path(app.instance_path)),
     )
     state.policy()  # raises ConfigError for settings that contradict
@@ -311,8 +314,10 @@ def make_state(
     return state
 
 
-def longest_retention(app: Flask, default: timedelta, defaults: BlueprintDefaults) -> timedelta:
-    """Give the longest retention of any view of the app: a running record does not say which view it belongs to."""
+def longest_retention(
+    app: Flask, default: timedelta, defaults: BlueprintDefaults, of_runs: Collection[timedelta] = ()
+) -> timedelta:
+    """Give the longest retention of any view or run of the app: a running record does not say what it belongs to."""
     given = (
         (rule.endpoint, options_of(app.view_functions[rule.endpoint], method) or DEFAULT)
         for rule in app.url_map.iter_rules()
@@ -325,7 +330,7 @@ def longest_retention(app: Flask, default: timedelta, defaults: BlueprintDefault
         if isinstance(options, Options)
     )
     chosen = [options.retention for options in protected if options.retention is not None]
-    return max([default, *chosen])
+    return max([default, *chosen, *of_runs])
 
 
 def _tell_as(app: Flask, signal: NamedSignal, **facts: object) -> None:

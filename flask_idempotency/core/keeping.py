@@ -9,6 +9,10 @@ LEFT = (
     "{endpoint} answered {status} with changes that were written but not committed, and would be lost: commit them in"
     " the view or in an after_request hook (teardown is too late), or roll them back."
 )
+LEFT_BY_RUN = (
+    "{endpoint} returned with changes that were written but not committed, and would be lost: commit them in it, under"
+    " the lease guard in a step, phase(name, step), or roll them back."
+)
 LOST = (
     "{endpoint} answered {status} with uncommitted changes, and an error after the view rolled them back: commit in the"
     " view, or let the after_request hook that commits raise the error."

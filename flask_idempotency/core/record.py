@@ -8,6 +8,8 @@ from flask_idempotency.core.lifecycle import State
 from flask_idempotency.core.scope import RecordId, Scope
 from flask_idempotency.core.snapshot import Answer
 
+RUN = "RUN"  # the method of a run outside of requests, whose path is its name; HTTP has none of this name
+
 
 @dataclass(frozen=True, slots=True)
 class Asked:

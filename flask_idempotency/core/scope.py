@@ -42,6 +42,15 @@ def record_id(scope: Scope, key: Key, namespace: str = "") -> RecordId:
     return RecordId(sha256(frame(*app, scope.encode(), key.encode("ascii"))).digest())
 
 
+def run_id(scope: Scope, key: Key, namespace: str = "") -> RecordId:
+    """Derive the id of a run outside of requests: a request with the same scope and key has another.
+
+    No namespace, scope or key contains the mark.
+    """
+    app = [namespace.encode("ascii")] if namespace else []
+    return RecordId(sha256(frame(b"\x00run", *app, scope.encode(), key.encode("ascii"))).digest())
+
+
 def filed_under(scope: Scope, namespace: str) -> Scope:
     """Give the scope as records bear it: callers of two apps that share a database may have the same name."""
     return Scope(f"{namespace}|{scope}") if namespace else scope

@@ -15,7 +15,7 @@ from flask import request
 from flask_idempotency import signals
 from flask_idempotency.core.checkpoint import REQUEST, Checkpoint, Kind, check_name
 from flask_idempotency.core.effects import legible
-from flask_idempotency.core.keeping import LEFT, LOST, is_success
+from flask_idempotency.core.keeping import LOST, is_success
 from flask_idempotency.core.record import Claim
 from flask_idempotency.core.reference import reference_of
 from flask_idempotency.core.snapshot import Answer, NotKept
@@ -31,7 +31,8 @@ from flask_idempotency.errors import (
     WorkRefused,
 )
 from flask_idempotency.guards.journal import Journal
-from flask_idempotency.guards.standing import Standing
+from flask_idempotency.guards.standing import Standing, changes_left
+from flask_idempotency.http import exchange
 from flask_idempotency.http.resuming import pack_request
 from flask_idempotency.policy import Policy
 from flask_idempotency.signals import tell_of_quarantine
@@ -244,11 +245,11 @@ class LeaseAttempt:
             finally:
                 self.release()
         if is_left and is_success(answer.status):
-            self._refuse_to_lose(LEFT.format(endpoint=request.endpoint, status=answer.status))
+            self._refuse_to_lose(changes_left(answer.status))
         if self.outside is not None and self.outside.has_failed and is_success(answer.status):
-            self._refuse_to_lose(LOST.format(endpoint=request.endpoint, status=answer.status))
+            self._refuse_to_lose(LOST.format(endpoint=exchange.name_of(request), status=answer.status))
         if (misuse := self.journal.misuse) is not None and is_success(answer.status):
-            self._refuse_to_lose(MISUSED.format(endpoint=request.endpoint, status=answer.status, error=misuse))
+            self._refuse_to_lose(MISUSED.format(endpoint=exchange.name_of(request), status=answer.status, error=misuse))
         try:
             self._write_answered()
             state.store.complete(self.claim, answer, self.policy.retention)

@@ -8,6 +8,7 @@ from typing import Any
 from flask import request
 
 from flask_idempotency import signals
+from flask_idempotency.http import exchange
 from flask_idempotency.sessions.pool import current_transaction
 
 HTTP_CLIENTS = frozenset(
@@ -38,9 +39,9 @@ def _hear(event: str, _: tuple[Any, ...]) -> None:
         return
     callers = {"http"} if event == "http.client.send" else _callers()
     if callers & QUEUES:
-        _warn(TASK, request.endpoint or request.path)
+        _warn(TASK, exchange.name_of(request) or request.path)
     elif callers & HTTP_CLIENTS:
-        _warn(CALL, request.endpoint or request.path)
+        _warn(CALL, exchange.name_of(request) or request.path)
 
 
 def _listen_to_celery(*_: object, **__: object) -> None:
@@ -55,7 +56,7 @@ def _listen_to_celery(*_: object, **__: object) -> None:
 
 def _hear_of_task(*_: object, **__: object) -> None:
     if current_transaction() is not None:
-        _warn(TASK, request.endpoint or request.path)
+        _warn(TASK, exchange.name_of(request) or request.path)
 
 
 @cache  # once for a view

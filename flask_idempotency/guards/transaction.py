@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 from sqlalchemy.pool import PoolProxiedConnection
 
 from flask_idempotency import signals
-from flask_idempotency.core.keeping import LEFT, LOST, is_success
+from flask_idempotency.core.keeping import LOST, is_success
 from flask_idempotency.core.record import Asked, Claim
 from flask_idempotency.core.reference import reference_of
 from flask_idempotency.core.snapshot import Answer, NotKept
@@ -26,6 +26,8 @@ from flask_idempotency.errors import (
     WorkRefused,
 )
 from flask_idempotency.guards.entered import EnteredTransaction
+from flask_idempotency.guards.standing import changes_left
+from flask_idempotency.http import exchange
 from flask_idempotency.policy import Policy
 from flask_idempotency.sessions.app_sessions import expire, give_back
 from flask_idempotency.sessions.joined import JoinedTransaction
@@ -126,12 +128,12 @@ class TransactionAttempt:
         if answer is None or not is_success(answer.status):
             return None
         if self._late.has_failed:
-            return WorkRefused(LOST.format(endpoint=request.endpoint, status=answer.status))
+            return WorkRefused(LOST.format(endpoint=exchange.name_of(request), status=answer.status))
         if self._entered.guard.is_within:
             return None  # in a test's transaction, the test's own changes look the same
         if not self._shared.may_leave_changes() or not self._entered.has_unkept():
             return None
-        return WorkRefused(LEFT.format(endpoint=request.endpoint, status=answer.status))
+        return WorkRefused(changes_left(answer.status))
 
     def release(self, *, commits: bool = False) -> None:
         """Roll everything back, even what the view has committed: a failed attempt leaves nothing behind.

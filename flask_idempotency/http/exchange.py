@@ -10,7 +10,7 @@ from threading import get_ident
 from time import monotonic
 from typing import Any, Protocol, cast
 
-from flask import Response
+from flask import Request, Response
 from werkzeug.exceptions import HTTPException
 
 from flask_idempotency.core import outcome
@@ -29,6 +29,7 @@ _BY_HAND = "flask_idempotency.by_hand"  # the thread that has pushed the context
 _REFERENCE = "flask_idempotency.reference"  # stays when the slot is emptied, for later hooks and logs
 _OBSERVED = "flask_idempotency.observed"  # of a request in shadow mode, which has no slot
 _OPENED = "flask_idempotency.opened"  # stays too, for refusals and signals
+_RUN = "flask_idempotency.run"  # in the environ of a run outside of requests: its name
 
 
 class Restored:
@@ -223,6 +224,21 @@ def prepare_by_hand(environ: Environ) -> None:
 def is_by_hand(environ: Environ) -> bool:
     """Say whether this thread has pushed the request's context by hand; another thread may use a copy of it."""
     return _BY_HAND in environ and environ[_BY_HAND] == get_ident()
+
+
+def note_run(environ: Environ, name: str) -> None:
+    """Note that this is no request of a client, but a run outside of requests."""
+    environ[_RUN] = name
+
+
+def run_in(environ: Environ) -> str | None:
+    """Give the name of the run that this environ was made for; None for a client's request."""
+    return cast(str | None, environ.get(_RUN))
+
+
+def name_of(request: Request) -> str | None:
+    """Name what runs, for signals and messages: the endpoint of a view, or the name of a run."""
+    return run_in(request.environ) or request.endpoint
 
 
 def note_opening(environ: Environ, policy: Policy) -> Opening:

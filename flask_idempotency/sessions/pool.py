@@ -178,10 +178,10 @@ def _note_session(session: Session, _: SessionTransaction, connection: Connectio
 def _warn_of_thread(pool: Pool) -> None:
     """Say once for each endpoint that a thread, or greenlet, does not take part in its request's transaction."""
     joined = _transaction_of_request() if has_request_context() and CURRENT.get()() is None else None
-    if joined is not None and joined.is_on(pool) and request.endpoint not in _WARNED:
-        _WARNED.add(request.endpoint)
+    if joined is not None and joined.is_on(pool) and (name := exchange.name_of(request)) not in _WARNED:
+        _WARNED.add(name)
         log.warning(
             "outside_of_transaction: a thread started by %s uses the app's database beside the request's transaction,"
             " so a retry repeats what it writes; do it in the view itself, or pass it to after_commit().",
-            request.endpoint,
+            name,
         )
