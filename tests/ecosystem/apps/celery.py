@@ -14,7 +14,8 @@ from tests.fixtures.processes import eventually
 PACKAGE = "Celery"
 STEP = (
     "Enqueue in `after_commit(lambda: task.delay(…))`; before that, workers cannot see the new rows. A task that"
-    " answers the request itself is [handed over](guide/jobs.md)."
+    " answers the request itself is [handed over](guide/jobs.md); one that may be delivered twice is"
+    " [a run](guide/outside.md#with-celery)."
 )
 
 

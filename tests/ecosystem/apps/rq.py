@@ -10,7 +10,10 @@ from flask_idempotency import after_commit, idempotent
 from tests.ecosystem.shop import Shop
 
 PACKAGE = "RQ"
-STEP = "Enqueue in `after_commit(lambda: queue.enqueue(…))`; before that, workers cannot see the new rows."
+STEP = (
+    "Enqueue in `after_commit(lambda: queue.enqueue(…))`; before that, workers cannot see the new rows. A job that may"
+    " be delivered twice is [a run](guide/outside.md#with-rq)."
+)
 
 
 def look(url: str) -> list[str]:
