@@ -168,6 +168,8 @@ def prepare(options: Options) -> dict[str, str]:
         "GATEWAY_PAGE": f"http://127.0.0.1:{options.gateway_port}/",
         "SECRET_KEY": os.environ.get("SECRET_KEY") or secret_in(folder / "secret"),
         "GATEWAY_API_KEY": os.environ.get("GATEWAY_API_KEY") or secret_in(folder / "gateway_key"),
+        "GATEWAY_WEBHOOK_URL": f"http://127.0.0.1:{options.port}/webhooks/gateway",
+        "GATEWAY_WEBHOOK_SECRET": os.environ.get("GATEWAY_WEBHOOK_SECRET") or secret_in(folder / "webhook_secret"),
         "PYTHONUNBUFFERED": "1",
     }
     check_settings(told)

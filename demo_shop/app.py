@@ -11,6 +11,7 @@ from demo_shop import (
     audit,
     cart,
     csrf,
+    events,
     lab,
     ledger,
     orders,
@@ -42,6 +43,8 @@ def create_app(settings: Mapping[str, Any] | None = None) -> Flask:
     rooms = (storefront, accounts, cart, checkout, orders, support, lab, ledger, api, reviews, outbox, seed)
     for room in rooms:
         app.register_blueprint(room.blueprint)
+    if app.config.get("GATEWAY_WEBHOOK_SECRET"):
+        app.register_blueprint(events.blueprint)
     app.register_blueprint(receipts.blueprint())  # what became of a request, for whoever sent it
     app.register_blueprint(rules.blueprint(url_prefix="/keys", callers="A caller is an account of the shop."))
     app.register_blueprint(console.blueprint(support.operator, url_prefix="/console"))

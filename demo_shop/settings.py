@@ -35,6 +35,7 @@ def read_settings(environ: Mapping[str, str] = os.environ) -> dict[str, Any]:
         "GATEWAY_URL": environ.get("GATEWAY_URL", "http://127.0.0.1:8001").rstrip("/"),
         "GATEWAY_PAGE": environ.get("GATEWAY_PAGE", ""),  # where people find it, if they can
         "GATEWAY_API_KEY": environ.get("GATEWAY_API_KEY", ""),
+        "GATEWAY_WEBHOOK_SECRET": environ.get("GATEWAY_WEBHOOK_SECRET", ""),  # without it, events are not received
         "GATEWAY_TIMEOUT": seconds(environ, "DEMO_GATEWAY_TIMEOUT_SECONDS", 4),  # below the lease: its caller notices
         "DEMO_LAB": environ.get("DEMO_LAB") == "1",
         "SESSION_COOKIE_HTTPONLY": True,

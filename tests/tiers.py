@@ -21,6 +21,7 @@ SOAK: Final = {
     "tests/demo_shop/test_browser_console.py": "the console, in a browser; console/ has it without one",
     "tests/demo_shop/test_browser_lab.py": "every switch of the lab; test_browser.py clicks through a purchase",
     "tests/demo_shop/test_browser_plain.py": "a purchase without JavaScript; test_rooms.py posts the same forms",
+    "tests/demo_shop/test_events_served.py": "events between real processes; test_events.py has them in one",
     "tests/demo_shop/test_launcher.py": "how the demo is started and stopped",
     "tests/demo_shop/test_browser_moments.py": "how pages look in the middle of something",
     "tests/demo_shop/test_browser_trouble.py": "every kind of trouble, in a browser; test_rooms.py has it without one",

@@ -49,9 +49,21 @@ def place_purchase(account: int, reference: str | None, product: int, quantity: 
 
 
 def mark_paid(placed: int, charge: dict[str, Any]) -> None:
-    """Record the charge and queue the receipt: the job is a row of the same transaction."""
-    order = db.session.get_one(Order, placed)
-    order.state = "paid"
+    """Record the charge that the gateway has answered with."""
+    record_payment(placed, charge)
+
+
+def record_payment(placed: int, charge: dict[str, Any]) -> None:
+    """Record a charge and queue the receipt, unless that is done: the gateway tells of it more than once.
+
+    The receipt's job is a row of the same transaction. The order is locked first, so that the gateway's answer and its
+    event wait for each other.
+    """
+    order = db.session.get_one(Order, placed, with_for_update={"of": Order}, populate_existing=True)
+    if db.session.scalar(select(Payment.id).filter_by(order_id=order.id, charge=charge["id"])) is not None:
+        return
+    if order.state != "refunded":  # an event may come after that
+        order.state = "paid"
     db.session.add(Payment(order_id=order.id, charge=charge["id"], amount_cents=charge["amount"]))
     db.session.add(Job(kind="receipt", about={"order": order.id}))
 

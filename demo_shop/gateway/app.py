@@ -19,6 +19,7 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from werkzeug.exceptions import BadRequest, HTTPException, UnsupportedMediaType
 
 from demo_shop.gateway.charges import charges
+from demo_shop.gateway.events import send_events
 from demo_shop.gateway.knobs import LosesAnswers, knobs
 from demo_shop.gateway.ledger import ledger
 from demo_shop.gateway.models import db
@@ -48,6 +49,7 @@ def create_app(environ: Mapping[str, str] | None = None, **config: Any) -> Flask
     app.register_error_handler(UnsupportedMediaType, say_in_json)
     app.after_request(harden)
     app.cli.add_command(init)
+    app.cli.add_command(send_events)
     hold = app.config["GATEWAY_HOLD_SECONDS"]
     app.wsgi_app = LosesAnswers(app.wsgi_app, hold)  # type: ignore[method-assign]  # the documented way
     return app
@@ -65,9 +67,19 @@ def read_environment(environ: Mapping[str, str]) -> dict[str, Any]:
         "DEMO_LAB": environ.get("DEMO_LAB") == "1",
         "GATEWAY_SLOW_SECONDS": float(environ.get("GATEWAY_SLOW_SECONDS", 6)),  # longer than the shop waits
         "GATEWAY_HOLD_SECONDS": float(environ.get("GATEWAY_HOLD_SECONDS", 30)),  # longer than anybody waits
+        "GATEWAY_WEBHOOK_URL": environ.get("GATEWAY_WEBHOOK_URL", ""),
+        "GATEWAY_WEBHOOK_SECRET": webhook_secret(environ),
         "MAX_CONTENT_LENGTH": 64 * 1024,
         "IDEMPOTENCY_RETENTION": timedelta(days=7),  # longer than the shop keeps its own: an effect may come back late
     }
+
+
+def webhook_secret(environ: Mapping[str, str]) -> str:
+    """Read the secret that signs events, without which none are sent."""
+    found = environ.get("GATEWAY_WEBHOOK_SECRET", "")
+    if environ.get("GATEWAY_WEBHOOK_URL") and not found:
+        raise BadSetting("GATEWAY_WEBHOOK_SECRET is not set, and signs what is sent to GATEWAY_WEBHOOK_URL.")
+    return found
 
 
 def database_url(given: str | None, file: Path) -> str:

@@ -12,6 +12,7 @@ from marshmallow import Schema, ValidationError, fields, validate
 from sqlalchemy import select
 
 from demo_shop.gateway.access import needs_api_key
+from demo_shop.gateway.events import announce
 from demo_shop.gateway.knobs import CARDS, meets_trouble
 from demo_shop.gateway.models import Charge, Refund, db
 from flask_idempotency import idempotent
@@ -50,6 +51,7 @@ def charge() -> Any:
         return {"declined": DECLINED[asked["card"]]}, 402
     made = Charge(**asked, key=request.headers["Idempotency-Key"])
     db.session.add(made)
+    announce(made)
     db.session.commit()
     return {"id": made.id, "order": made.order, "amount": made.amount, "card": made.card}, 201
 

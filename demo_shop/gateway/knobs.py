@@ -31,8 +31,15 @@ BEHAVIOURS = {
     "error": "answers 500 and charges nothing",
     "confused": "charges, then says that the key belongs to another order",
 }
+EARLY, LATE, LOST = "event_early", "event_late", "event_lost"
+EVENTS = {
+    EARLY: "sends its event before it answers",
+    LATE: "sends its event long after it has answered",
+    LOST: "sends no event",
+}
 CARDS = ["card_ok", "card_declined", "card_insufficient", *(f"card_{name}" for name in BEHAVIOURS)]
 LOSES = "demo_shop.loses"  # the key of the request's environ for the fault that follows the answer
+TELLS = "demo_shop.tells"  # the same for the event
 DENIAL = b'{"error": "This key belongs to another order."}\n'
 RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # linger for no time: the other side gets a reset instead of a FIN
 
@@ -42,7 +49,7 @@ knobs = Blueprint("knobs", __name__)
 class KnobSchema(Schema):
     """The body of a request that turns the knob."""
 
-    behaviour = fields.String(required=True, validate=validate.OneOf(["", *BEHAVIOURS]))
+    behaviour = fields.String(required=True, validate=validate.OneOf(["", *BEHAVIOURS, *EVENTS]))
     times = fields.Integer(load_default=1, strict=True, validate=validate.Range(1, 1000))
 
 
@@ -91,6 +98,8 @@ def meets_trouble(view: Callable[..., Any]) -> Callable[..., Any]:
                 return {"error": "The gateway is out of order."}, 500
             case "timeout" | "reset" | "confused":
                 request.environ[LOSES] = trouble
+            case _:
+                request.environ[TELLS] = trouble
         return view(*args, **kwargs)
 
     return troubled

@@ -56,6 +56,17 @@ class Refund(Base):
     charge: Mapped[Charge] = relationship(back_populates="refunds")
 
 
+class Event(Base):
+    """What the gateway tells its customer of a charge."""
+
+    __tablename__ = "events"
+    number: Mapped[int] = mapped_column(primary_key=True)
+    id: Mapped[str] = mapped_column(String(40), unique=True, default=partial(new_id, "evt"))
+    charge_number: Mapped[int] = mapped_column(ForeignKey("charges.number"))
+    is_delivered: Mapped[bool] = mapped_column(default=False)
+    charge: Mapped[Charge] = relationship()
+
+
 class Knob(Base):
     """The fault that the lab wants, and how many more times. One row, shared by all workers."""
 
