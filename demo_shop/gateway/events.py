@@ -13,6 +13,7 @@ from threading import Event as Pause
 from threading import Thread
 from time import time
 from typing import Any
+from urllib.error import HTTPError
 from urllib.request import ProxyHandler, Request, build_opener
 
 import click
@@ -94,5 +95,7 @@ def _send(app: Flask, content: dict[str, Any]) -> bool:
         with _open(asked, timeout=WITHIN):
             return True
     except OSError as error:  # no answer, or a refusal
+        if isinstance(error, HTTPError):
+            error.close()
         log.warning("the event %s has not arrived: %s", content["id"], error)
         return False

@@ -155,11 +155,12 @@ def test_a_run_without_a_usable_scope_and_key_is_refused(make_consumer, given, k
     assert consumer.runs == 0
 
 
-def test_a_refusal_survives_the_way_to_another_process(consumer):
-    consumer.deliver("tea")
-    with pytest.raises(KeyReused) as caught:
-        consumer.deliver("milk")
+def test_a_refusal_survives_the_way_to_another_process(make_consumer):
+    consumer = make_consumer("transaction", IDEMPOTENCY_MAX_BODY=100)
+    consumer.deliver(work=lambda: "x" * 100)
+    with pytest.raises(BodyNotKept) as caught:
+        consumer.deliver(work=lambda: "x" * 100)
 
     again = pickle.loads(pickle.dumps(caught.value))
 
-    assert (type(again), str(again), again.reference) == (KeyReused, str(caught.value), caught.value.reference)
+    assert (type(again), str(again), again.reference) == (BodyNotKept, str(caught.value), caught.value.reference)
