@@ -107,6 +107,8 @@ def test_the_programs_are_told_where_everything_is(start_demo):
 
     assert shop["GATEWAY_URL"] == f"http://127.0.0.1:{demo.gateway_port}"
     assert shop["GATEWAY_API_KEY"] == gateway["GATEWAY_API_KEY"]
+    assert gateway["GATEWAY_WEBHOOK_URL"] == f"http://127.0.0.1:{demo.port}/webhooks/gateway"
+    assert shop["GATEWAY_WEBHOOK_SECRET"] == gateway["GATEWAY_WEBHOOK_SECRET"]
     assert (shop["DEMO_LAB"], shop["DEMO_DATA"]) == ("1", str(demo.data))
 
 
@@ -132,7 +134,7 @@ def test_secrets_are_made_once_and_only_their_owner_may_read_them(start_demo):
     assert (after["SECRET_KEY"], after["GATEWAY_API_KEY"]) == (before["SECRET_KEY"], before["GATEWAY_API_KEY"])
     assert len(before["SECRET_KEY"]) == 64
     assert before["SECRET_KEY"] != before["GATEWAY_API_KEY"]
-    for name in ("secret", "gateway_key"):
+    for name in ("secret", "gateway_key", "webhook_secret"):
         assert stat.S_IMODE((first.data / name).stat().st_mode) == 0o600
 
 

@@ -7,11 +7,11 @@ from typing import assert_type
 
 from flask import Flask, Request
 
-from flask_idempotency import Idempotency, after_commit, effect, exempt, idempotent, phase, reference, scopes
+from flask_idempotency import Idempotency, after_commit, effect, exempt, idempotent, phase, reference, scopes, webhooks
 from flask_idempotency.stores import open_store
 
 app = Flask(__name__)
-Idempotency(app, store=open_store("memory://"), scope=scopes.session_field("user_id"))
+idempotency = Idempotency(app, store=open_store("memory://"), scope=scopes.session_field("user_id"))
 
 
 def pay(order: int, *, amount: Decimal) -> tuple[str, int]:
@@ -56,6 +56,18 @@ assert_type(phase("order_placed", place_order, "cart"), int)
 assert_type(phase("order_placed", place_order, "cart", express=True), int)
 phase("order_placed", place_order)  # type: ignore[call-arg]  # the cart is missing
 phase("order_placed", place_order, 7)  # type: ignore[arg-type]  # a cart is text
+
+
+# So does a run outside of requests; its decorator keeps the function's type.
+assert_type(idempotency.run("customer-7", 17, place_order, "cart", express=True), int)
+assert_type(idempotency.once("customer-7", lambda cart: cart, guard="lease", lease=5)(place_order)("cart"), int)
+idempotency.run("customer-7", 17, place_order)  # type: ignore[call-arg]  # the cart is missing
+idempotency.once("customer-7", 17, guard="leese")  # type: ignore[arg-type]  # it is misspelt
+idempotency.once("customer-7", 17, in_flight="accepted")  # type: ignore[arg-type]  # nobody comes back for it
+
+# A webhook's view keeps its type too.
+assert_type(webhooks.receive(webhooks.stripe(["whsec_1"]), guard="lease")(pay)(1, amount=Decimal(1)), tuple[str, int])
+webhooks.github(7)  # type: ignore[arg-type]  # a secret is text
 
 
 # An effect gives its call's result; whoever asks for it later gives the same, or None.
