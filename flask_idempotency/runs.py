@@ -40,7 +40,7 @@ from flask_idempotency.errors import (
 )
 from flask_idempotency.http import exchange
 from flask_idempotency.http.exchange import Exchange
-from flask_idempotency.http.reading import MAX_PATH, Reading
+from flask_idempotency.http.reading import MAX_PATH, Reading, shown_path
 from flask_idempotency.opening import ask
 from flask_idempotency.own_request import carry_out, own_request
 from flask_idempotency.policy import Policy
@@ -220,7 +220,7 @@ class Run:
         id_ = run_id(scope, _key_of(self._key), namespace)
         content = Content(RUN, self._name.encode(), b"", JSON, "", self._payload())
         return Reading(
-            Asked(id_, filed_under(scope, namespace), RUN, self._name[:MAX_PATH], fingerprint(content)), content
+            Asked(id_, filed_under(scope, namespace), RUN, shown_path(content.path), fingerprint(content)), content
         )
 
     def _payload(self) -> Raw | Custom:
@@ -300,7 +300,7 @@ def _name_of(work: Callable[..., Any]) -> str:
     name = getattr(work, "__qualname__", "<")
     if name.endswith(">"):  # <lambda>
         raise ConfigError(NO_NAME)
-    return f"{work.__module__}.{name}"[:MAX_PATH]
+    return f"{work.__module__}.{name}".replace(".<locals>", "")
 
 
 def _part_from_session(state: State, name: str) -> None:

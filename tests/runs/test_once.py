@@ -307,6 +307,19 @@ def test_a_run_has_no_receipt_for_a_caller_whose_name_is_its_scope(consumer):
     assert consumer.app.test_client().get(f"/receipts/{known}").status_code == 404
 
 
+def test_a_run_is_named_after_its_function_and_module_unless_it_has_a_name(make_consumer):
+    consumer = make_consumer("transaction")
+
+    def wörk() -> None: ...
+
+    for name in (None, "close the month"):
+        consumer.deliver(key=str(name), work=wörk, options={"name": name})
+
+    named = "test_a_run_is_named_after_its_function_and_module_unless_it_has_a_name.w%C3%B6rk"
+    assert consumer.record("None").asked.path == f"{__name__}.{named}"
+    assert consumer.record("close the month").asked.path == "close%20the%20month"
+
+
 def test_the_completer_leaves_runs_alone(make_consumer):
     consumer = make_consumer("lease")
     object.__setattr__(consumer.app.extensions["idempotency"], "caller", lambda scope: None)
