@@ -60,7 +60,10 @@ def record_payment(placed: int, charge: dict[str, Any]) -> None:
     event wait for each other.
     """
     order = db.session.get_one(Order, placed, with_for_update={"of": Order}, populate_existing=True)
-    if db.session.scalar(select(Payment.id).filter_by(order_id=order.id, charge=charge["id"])) is not None:
+    known = select(Payment.id).filter_by(order_id=order.id, charge=charge["id"])
+    if (
+        db.session.scalar(known.with_for_update()) is not None
+    ):  # locking reads see what is committed now, on MariaDB too
         return
     if order.state != "refunded":  # an event may come after that
         order.state = "paid"

@@ -1,7 +1,7 @@
 """Webhooks: the gateway tells the shop of each charge, as such systems do: more than once, and not always in time.
 
-Idea: an event is a row of the transaction that it tells of, so there is none without a charge, nor a charge without
-one. It is sent after the commit, twice; ``flask events`` sends what has not arrived.
+Idea: an event is a row of the transaction that it tells of, so none is sent of a charge that was rolled back, and none
+is forgotten. It is sent after the commit, twice; the command ``events`` sends what has not arrived.
 """
 
 import hmac
