@@ -13,8 +13,8 @@ else:
     _PLACES = {"effect": "guards.phases", "phase": "guards.phases", "exempt": "decorators", "idempotent": "decorators"}
 
     def __getattr__(name: str) -> object:
-        """Import what is public when it is first used: the conformance tester, which is in here too, needs no Flask."""
-        if name in ("errors", "jobs", "receipts", "rules", "scopes", "signals", "stores", "webhooks"):
+        """Import what is public when it is first used: the client and the conformance tester need no Flask."""
+        if name in ("client", "errors", "jobs", "receipts", "rules", "scopes", "signals", "stores", "webhooks"):
             return import_module(f"{__name__}.{name}")
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
