@@ -1,4 +1,4 @@
-"""The other end: an HTTP client whose retries are safe.
+"""The other end: an HTTP client whose retries are safe, and an outbox that survives the process.
 
 It knows HTTP and nothing of what is behind it: it imports no other part of this package, neither Flask nor a database
 driver, and httpx or requests only when a name that needs it is used.
@@ -14,16 +14,23 @@ __all__ = [
     "Course",
     "GaveUp",
     "NotDone",
+    "Outbox",
+    "OutboxError",
     "Outcome",
     "OutcomeUnknown",
+    "Progress",
+    "Report",
     "RetryPolicy",
+    "StoredAction",
     "Transport",
     "outcome_of",
 ]
 
 if TYPE_CHECKING:
     from flask_idempotency.client.budget import Budget
-    from flask_idempotency.client.errors import GaveUp, NotDone, OutcomeUnknown
+    from flask_idempotency.client.errors import GaveUp, NotDone, OutboxError, OutcomeUnknown
+    from flask_idempotency.client.outbox import Outbox, Report
+    from flask_idempotency.client.outbox_file import Progress, StoredAction
     from flask_idempotency.client.outcome import Course, Outcome, outcome_of
     from flask_idempotency.client.policy import RetryPolicy
     from flask_idempotency.client.with_httpx import AsyncTransport, Transport
@@ -31,7 +38,9 @@ if TYPE_CHECKING:
 else:
     _PLACES = {
         "budget": ["Budget"],
-        "errors": ["GaveUp", "NotDone", "OutcomeUnknown"],
+        "errors": ["GaveUp", "NotDone", "OutboxError", "OutcomeUnknown"],
+        "outbox": ["Outbox", "Report"],
+        "outbox_file": ["Progress", "StoredAction"],
         "outcome": ["Course", "Outcome", "outcome_of"],
         "policy": ["RetryPolicy"],
         "with_httpx": ["AsyncTransport", "Transport"],

@@ -77,6 +77,8 @@ def decide(result: Reply | Lost, history: History, policy: RetryPolicy, chance: 
     if not history.can_repeat:
         return GiveUp("its body is over max_body and cannot be sent a second time")
     is_at_work = isinstance(result, Reply) and result.is_in_flight
+    if policy.attempts == 1:
+        return GiveUp("it was to be sent once")
     if history.failures >= policy.attempts and not is_at_work:
         return GiveUp(f"{history.failures} attempts failed")
     pause = pause_after(result, history, policy, chance)

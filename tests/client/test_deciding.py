@@ -63,6 +63,7 @@ def test_a_server_at_work_is_asked_until_the_deadline():
 
     assert decided(in_flight, failures=100) == Retry(2.0, is_free=True)
     assert isinstance(decided(in_flight, elapsed=58.0), GiveUp)
+    assert isinstance(decided(in_flight, attempts=1), GiveUp)
 
 
 @pytest.mark.parametrize(
