@@ -106,7 +106,11 @@ def test_the_import_contracts_hold(copy_of_the_package):
         ),
         ("flask_idempotency/conformance/verdicts.py", "import time", "flask_idempotency.conformance.verdicts -> time"),
         ("flask_idempotency/client/outbox.py", "import flask", "flask_idempotency.client.outbox -> flask"),
-        ("flask_idempotency/client/policy.py", "import flask_idempotency.errors", "flask_idempotency.errors -> werkzeug"),
+        (
+            "flask_idempotency/client/policy.py",
+            "import flask_idempotency.errors",
+            "flask_idempotency.errors -> werkzeug",
+        ),
         ("flask_idempotency/client/deciding.py", "import time", "flask_idempotency.client.deciding -> time"),
         ("loadtests/auditing/cases.py", "import time", "loadtests.auditing.cases -> time"),
     ],

@@ -17,10 +17,12 @@ from flask_idempotency.client.errors import OutboxError
 State = Literal["waiting", "given up", "done"]
 
 VERSION: Final = 1
-APPLICATION: Final = 0x464C4F42  # "FLOB": what is not ours is not touched
+APPLICATION: Final = 1179406146  # "FLOB" in ASCII: what is not ours is not touched
 PATIENCE: Final = 10.0  # seconds to wait for another process that writes: each takes milliseconds
 
 CREATE = """
+PRAGMA application_id = 1179406146;
+PRAGMA user_version = 1;
 CREATE TABLE action (
     id INTEGER PRIMARY KEY AUTOINCREMENT,   -- the order in which actions were stored
     key TEXT NOT NULL UNIQUE,
@@ -272,8 +274,6 @@ class OutboxFile:
             raise OutboxError(f"{self.path} is a database, but not an outbox: give the outbox a file of its own.")
         for statement in CREATE.split(";\n"):
             connection.execute(statement)
-        connection.execute(f"PRAGMA application_id = {APPLICATION:d}")
-        connection.execute(f"PRAGMA user_version = {VERSION:d}")
 
     def _now(self, connection: sqlite3.Connection, *, writes: bool = False) -> float:
         """Give the time. When the machine's clock was set back, go on from where it was: no age may shrink."""

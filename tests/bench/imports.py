@@ -19,6 +19,10 @@ _OURS = "from flask_idempotency import Idempotency, scopes\n"
 _MEMORY = "from flask_idempotency.stores.memory import MemoryStore\n"
 CASES = {  # what is there before, and what is measured
     "import": ("import flask", "import flask_idempotency"),
+    "import the client, on top of httpx": (
+        "import httpx",
+        "from flask_idempotency.client import AsyncTransport, Outbox, Transport",
+    ),
     "import and init_app, a store that needs no SQLAlchemy": (
         _APP,
         _OURS + _MEMORY + "Idempotency(app, scope=scopes.everyone, store=MemoryStore())",

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import resource
 import sqlite3
 import stat
 
@@ -524,3 +525,42 @@ def test_progress_says_how_many_and_since_when(desk):
     desk.wall += 60
 
     assert desk.outbox.progress() == Progress(waiting=1, given_up=1, done=1, oldest_waiting=60.0)
+
+
+# A disk that is full
+
+
+@contextlib.contextmanager
+def no_room():
+    """Have every write to a file fail, as on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_full_disk_is_said_before_anything_is_sent(desk):
+    desk.put(1)
+    with no_room(), pytest.raises(OutboxError, match="Nothing in it was lost"):
+        desk.put(2)
+    with no_room(), pytest.raises(OutboxError, match="Nothing in it was lost"):
+        desk.send()
+
+    assert desk.script.seen == []
+    desk.put(2)
+    assert desk.send().done == 2
+
+
+def test_a_disk_that_is_full_when_the_answer_comes_has_it_sent_again_with_its_key(desk):
+    desk.put(1)
+    full = no_room()
+
+    with contextlib.ExitStack() as stack, pytest.raises(OutboxError):
+        desk.told(MADE, REPLAY).send(on_answer=lambda *_: stack.enter_context(full))
+    report = desk.send()
+
+    assert report.done == 1
+    assert len(desk.script.seen) == 2
+    assert len({seen.key for seen in desk.script.seen}) == 1

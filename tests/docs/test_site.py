@@ -10,7 +10,7 @@ from urllib.parse import urldefrag
 import pytest
 
 import flask_idempotency
-from flask_idempotency import errors, scopes, signals, stores, testing
+from flask_idempotency import client, errors, scopes, signals, stores, testing
 from flask_idempotency.core.lifecycle import TRANSITIONS
 from flask_idempotency.settings import DOCS_URL, Settings
 
@@ -82,7 +82,9 @@ def test_every_setting_can_be_linked_to(site, name):
     assert f"confval-IDEMPOTENCY_{name.upper()}" in site["config.html"].ids
 
 
-@pytest.mark.parametrize("module", [flask_idempotency, scopes, stores, testing], ids=lambda module: module.__name__)
+@pytest.mark.parametrize(
+    "module", [flask_idempotency, client, scopes, stores, testing], ids=lambda module: module.__name__
+)
 def test_every_public_name_is_on_the_api_page(site, module):
     assert {f"{module.__name__}.{name}" for name in module.__all__} <= site["api.html"].ids
 
