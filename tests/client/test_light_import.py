@@ -35,5 +35,5 @@ def test_every_public_name_is_there_and_sorted():
     assert client.__all__ == sorted(client.__all__)
     assert {name for name in client.__all__ if not hasattr(client, name)} == set()
     assert dir(client) == client.__all__
-    with pytest.raises(AttributeError, match="'Transprot'"):
-        _ = client.Transprot
+    with pytest.raises(AttributeError, match="'Carrier'"):
+        _ = client.Carrier
