@@ -104,7 +104,7 @@ def follow(asked: Asked, policy: RetryPolicy, budget: Budget, around: Surroundin
         failures += reply is None or not reply.is_in_flight
         if heard is not None and reply is not None and (receipt := _receipt_of(reply, asked, attempts, policy)):
             watched = yield from _watch(asked, receipt, reply.retry_after, around, left)
-            if watched == "ask":
+            if watched == "ask" and asked.can_repeat():
                 continue
             if isinstance(watched, Heard):
                 yield ended(Course.REPLAYED, None, watched.response, ran=True, reason="")

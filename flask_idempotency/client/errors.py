@@ -32,7 +32,7 @@ class GaveUp(Exception):
 
 
 class NotDone(GaveUp):
-    """Certainly nothing took effect: no attempt reached the server."""
+    """Certainly nothing took effect: no attempt reached the server, or it was turned away there."""
 
 
 class OutcomeUnknown(GaveUp):

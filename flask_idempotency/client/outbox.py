@@ -2,6 +2,7 @@
 
 import json as json_module
 import random
+import re
 import time
 from collections.abc import Callable, Collection, Generator, Mapping
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ HEADERS: Final = frozenset(
 )
 FIRST_PAUSE, LONGEST_PAUSE = 5.0, 900.0  # seconds between two passes: one that has no network asks again in minutes
 KEPT = timedelta(days=7)  # for whoever wants to see what was done
+_PRINTABLE = re.compile(r"[\t -~]*")
+_KEY = re.compile(r'[!-+\--~]{1,255}|"[ !#-+\--~]{1,253}"')  # in double quotes, if the server wants it so
 _OF_THE_WIRE = {"httpx.TransportError", "requests.exceptions.RequestException"}
 
 OnAnswer = Callable[[StoredAction, Any], object]
@@ -88,12 +91,14 @@ class Outbox:
                 raise OutboxError("Give json= or content=, not both.")
             content = json_module.dumps(json).encode()
             given.setdefault("content-type", "application/json")
-        for name in given:
+        for name, value in given.items():
             if name not in self._allowed:
                 raise OutboxError(
                     f"The header {name} is not stored: give credentials to the client that sends, "
                     "or name the header in Outbox(headers=...)."
                 )
+            if not _PRINTABLE.fullmatch(value):
+                raise OutboxError(f"The header {name} contains a character that cannot be sent: use printable ASCII.")
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise OutboxError("The URL must be whole, such as https://api.example.com/orders.")
@@ -101,11 +106,15 @@ class Outbox:
             raise OutboxError("The URL contains credentials: give them to the client that sends.")
         if not TOKEN.fullmatch(method):
             raise OutboxError(f"{method!r} is not an HTTP method.")
+        key = self._policy.make_key() if key is None else key
+        if not _KEY.fullmatch(key):
+            raise OutboxError("The key must be 1 to 255 characters of visible ASCII without a comma.")
         return self._file.put(
-            key=key or self._policy.make_key(),
+            key=key,
             subject=subject,
             method=method.upper(),
             url=url,
+            server=parts.netloc,
             headers=json_module.dumps([*given.items()]),
             body=bytes(content),
         )
@@ -120,18 +129,15 @@ class Outbox:
             if not is_ours:
                 return Report(is_busy=True)
             steps = self._pass(on_answer, hurry=hurry)
-            try:
-                action = next(steps)
-                while True:
-                    result: Any
-                    try:
-                        result = client.request(action.method, action.url, **self._request(action, client))
-                    except Exception as error:  # noqa: BLE001 - the pass raises what is not of the wire
-                        result = error
-                    action = steps.send(result)
-            except StopIteration as end:
-                report: Report = end.value
-                return report
+            step = next(steps)
+            while isinstance(step, StoredAction):
+                result: Any
+                try:
+                    result = client.request(step.method, step.url, **self._request(step, client))
+                except Exception as error:  # noqa: BLE001 - the pass raises what is not of the wire
+                    result = error
+                step = steps.send(result)
+            return step
 
     async def send_async(self, client: Any, *, on_answer: OnAnswer | None = None, hurry: bool = False) -> Report:
         """Do the same as ``send`` with an ``httpx.AsyncClient``."""
@@ -139,18 +145,15 @@ class Outbox:
             if not is_ours:
                 return Report(is_busy=True)
             steps = self._pass(on_answer, hurry=hurry)
-            try:
-                action = next(steps)
-                while True:
-                    result: Any
-                    try:
-                        result = await client.request(action.method, action.url, **self._request(action, client))
-                    except Exception as error:  # noqa: BLE001 - the pass raises what is not of the wire
-                        result = error
-                    action = steps.send(result)
-            except StopIteration as end:
-                report: Report = end.value
-                return report
+            step = next(steps)
+            while isinstance(step, StoredAction):
+                result: Any
+                try:
+                    result = await client.request(step.method, step.url, **self._request(step, client))
+                except Exception as error:  # noqa: BLE001 - the pass raises what is not of the wire
+                    result = error
+                step = steps.send(result)
+            return step
 
     def progress(self) -> Progress:
         """Count what waits, what was given up and what is done."""
@@ -169,7 +172,7 @@ class Outbox:
         action = self._file.find(id)
         if action.state != "given up":
             raise OutboxError(f"Action {id} is {action.state}: only one that was given up can be retried.")
-        is_late = self._is_late(action)
+        is_late = self._is_late(action, self._file.now())
         if is_late and not anyway:
             raise OutboxError(
                 f"Action {id} may have taken effect, and the server may have forgotten its key: "
@@ -190,19 +193,16 @@ class Outbox:
             return {"content": action.body, "headers": headers, "follow_redirects": False}  # httpx
         return {"data": action.body, "headers": headers, "allow_redirects": False}  # requests
 
-    def _is_late(self, action: StoredAction) -> bool:
-        return action.sent_at is not None and self._file.now() - action.sent_at > self._resend_within
+    def _is_late(self, action: StoredAction, now: float) -> bool:
+        return action.sent_at is not None and now - action.sent_at > self._resend_within
 
-    def _pass(self, on_answer: OnAnswer | None, *, hurry: bool) -> Generator[StoredAction, Any, Report]:
-        """Give each action that is due, and take what came of it: a response or an exception."""
+    def _pass(self, on_answer: OnAnswer | None, *, hurry: bool) -> Generator[StoredAction | Report, Any, None]:
+        """Give each action that is due, and take what came of it: a response or an exception. At last, the report."""
         self._file.prune(KEPT.total_seconds())
-        done = given_up = waiting = last = 0
-        pauses: dict[str, float] = {}  # of servers in trouble, which are not asked again in this pass
-        while (action := self._file.next_due(last, hurry=hurry)) is not None:
-            last = action.id
-            server = urlsplit(action.url).netloc
-            if server in pauses:
-                continue
+        done = given_up = waiting = 0
+        tried: set[int] = set()  # once in a pass
+        pauses: dict[str, float] = {}  # of servers in trouble, which are left alone for the rest of the pass
+        while (action := self._file.next_due(tried, pauses, hurry=hurry)) is not None:
             if reason := self._is_too_old(action):
                 self._file.give_up(action.id, status=None, reference=None, reason=reason)
                 given_up += 1
@@ -215,7 +215,8 @@ class Outbox:
             if self._is_to_wait(said):
                 pause = self._wait(action, said, may_have_run=_may_have_run(result, said))
                 if isinstance(said, Lost) or not (said.is_in_flight or said.receipt):
-                    pauses[server] = pause
+                    pauses[action.server] = pause
+                tried.add(action.id)
                 waiting += 1
             elif isinstance(said, Lost) or _is_refused(said):
                 self._file.give_up(action.id, **_told(said))
@@ -228,16 +229,17 @@ class Outbox:
         next_in = self._file.seconds_to_next()
         if next_in is not None and pauses:
             next_in = max(next_in, min(pauses.values()))
-        return Report(done, given_up, waiting, next_in)
+        yield Report(done, given_up, waiting, next_in)
 
     def _is_too_old(self, action: StoredAction) -> str:
         """Say why an action is not sent any more, or nothing."""
-        if self._is_late(action):
+        now = self._file.now()
+        if self._is_late(action, now):
             return (
                 f"it was first sent more than {self._resend_within / 3600:g} hours ago, and the server may have "
                 "forgotten its key; find out whether it took effect"
             )
-        if action.sent_at is None and self._file.now() - action.stored_at > self._max_age:
+        if action.sent_at is None and now - action.stored_at > self._max_age:
             return f"it never reached the server in {self._max_age / 86400:g} days; nothing took effect"
         return ""
 
@@ -247,7 +249,11 @@ class Outbox:
         if response is None:
             why = result.outcome.reason if isinstance(result, GaveUp) else f"{type(result).__name__}: {result}"
             return Lost(not isinstance(result, NotDone), why), None
-        return read_reply(response.status_code, response.headers.items(), response.content, self._wall()), response
+        try:
+            content: bytes = response.content
+        except RuntimeError:  # an error page that is too long to have been read
+            content = b""
+        return read_reply(response.status_code, response.headers.items(), content, self._wall()), response
 
     def _is_to_wait(self, said: Reply | Lost) -> bool:
         """Say whether the same request may have its answer later; with other credentials, for one."""

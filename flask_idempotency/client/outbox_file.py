@@ -6,7 +6,7 @@ What is done with an answer is decided in ``outbox``.
 import fcntl
 import json
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +29,7 @@ CREATE TABLE action (
     subject TEXT,                           -- NULL: no other action has to wait for it
     method TEXT NOT NULL,
     url TEXT NOT NULL,
+    server TEXT NOT NULL,                   -- host and port
     headers TEXT NOT NULL,
     body BLOB NOT NULL,
     state TEXT NOT NULL DEFAULT 'waiting' CHECK (state IN ('waiting', 'given up', 'done')),
@@ -42,21 +43,24 @@ CREATE TABLE action (
     reason TEXT NOT NULL DEFAULT ''
 );
 CREATE INDEX open_action ON action (subject, id) WHERE state <> 'done';
+CREATE INDEX waiting_action ON action (due_at, id) WHERE state = 'waiting';
 CREATE TABLE clock (latest REAL NOT NULL, skew REAL NOT NULL);
 INSERT INTO clock VALUES (0, 0);
 """
 INSERT = """
-INSERT INTO action (key, subject, method, url, headers, body, stored_at, due_at)
-VALUES (:key, :subject, :method, :url, :headers, :body, :now, :now)
+INSERT INTO action (key, subject, method, url, server, headers, body, stored_at, due_at)
+VALUES (:key, :subject, :method, :url, :server, :headers, :body, :now, :now)
 """
 # Only the oldest of its subject that is not done: one that was given up keeps the later ones waiting for a person.
+# By due date, so that one which fails again and again comes behind those that have not been tried.
 NEXT = """
 SELECT * FROM action
-WHERE state = 'waiting' AND id > :after AND (due_at <= :now OR :hurry)
+WHERE state = 'waiting' AND (due_at <= :now OR :hurry)
+  AND server NOT IN (SELECT value FROM json_each(:servers)) AND id NOT IN (SELECT value FROM json_each(:tried))
   AND NOT EXISTS (
     SELECT 1 FROM action AS earlier
     WHERE earlier.subject = action.subject AND earlier.id < action.id AND earlier.state <> 'done')
-ORDER BY id LIMIT 1
+ORDER BY due_at, id LIMIT 1
 """
 NEXT_DUE = """
 SELECT min(due_at) FROM action
@@ -103,6 +107,7 @@ class StoredAction:
     key: str
     method: str
     url: str
+    server: str
     headers: tuple[tuple[str, str], ...]
     body: bytes
     subject: str | None
@@ -159,10 +164,12 @@ class OutboxFile:
             raise OutboxError("The key belongs to another action in this outbox: make a new key for a new action.")
         return found
 
-    def next_due(self, after: int, *, hurry: bool) -> StoredAction | None:
-        """Give the first action after an id that can be sent now; one that is not due, too, if there is a *hurry*."""
+    def next_due(self, tried: Iterable[int], servers: Iterable[str], *, hurry: bool) -> StoredAction | None:
+        """Give an action to send now, which was not *tried* and is for none of the *servers*; in a *hurry*, any."""
+        left_out = {"tried": json.dumps([*tried]), "servers": json.dumps([*servers])}
         with self._open() as connection:
-            row = connection.execute(NEXT, {"after": after, "now": self._now(connection), "hurry": hurry}).fetchone()
+            now = self._now(connection)
+            row = connection.execute(NEXT, {"now": now, "hurry": hurry, **left_out}).fetchone()
             return None if row is None else _action(row)
 
     def seconds_to_next(self) -> float | None:

@@ -51,9 +51,9 @@ class _Once:
 class Adapter(BaseAdapter):
     """An adapter for ``requests.Session`` that gives each action one key and retries it safely.
 
-    *wrapped* sends the requests, by default a ``requests.adapters.HTTPAdapter()``. Its own ``max_retries`` must stay 0.
-    The rest is as for `Transport`. An answer that is asked for with ``stream=True`` is not read, so one that is cut
-    later is not retried.
+    *wrapped* sends the requests, by default a ``requests.adapters.HTTPAdapter()``. Leave its own ``max_retries`` at 0:
+    retries within retries multiply. The rest is as for `Transport`. An answer that is asked for with ``stream=True`` is
+    not read, so one that is cut later is not retried.
     """
 
     def __init__(

@@ -121,6 +121,10 @@ def test_more_headers_are_stored_if_they_are_named(tmp_path):
         ({"url": "https://me:secret@api.test/"}, "credentials"),
         ({"method": "PO ST"}, "not an HTTP method"),
         ({"json": 1, "content": b"1"}, "not both"),
+        ({"headers": {"Accept": "a\nb"}}, "printable ASCII"),
+        ({"key": ""}, "key must be"),
+        ({"key": "a,b"}, "key must be"),
+        ({"key": "k" * 256}, "key must be"),
     ],
 )
 def test_what_could_never_be_sent_is_refused_at_once(desk, options, says):
@@ -230,6 +234,19 @@ def test_a_server_in_trouble_is_asked_once_in_a_pass_and_then_left_alone(desk):
     assert len(desk.script.seen) == 1
     assert (report.waiting, report.next_in) == (1, 5.0)
     assert desk.outbox.progress().waiting == 20
+
+
+def test_an_action_that_fails_again_and_again_does_not_keep_the_others_waiting(desk):
+    poison = desk.put("poison")
+    desk.told(LOST).send()
+    for n in range(3):
+        desk.put(n)
+    desk.wall += HOUR
+
+    report = desk.told(MADE, MADE, MADE, LOST).send()
+
+    assert (report.done, report.waiting) == (3, 1)
+    assert [action.id for action in desk.outbox.browse("waiting")] == [poison.id]
 
 
 def test_an_answer_is_handed_over_before_it_counts_as_done_so_none_is_missed(desk):
