@@ -1,6 +1,7 @@
 """What the transports promise, the same for httpx, for httpx with async and for requests."""
 
 import json
+import pickle
 
 import httpx
 import pytest
@@ -134,6 +135,15 @@ def test_what_cannot_be_answered_is_an_exception_that_carries_the_key(open_world
     assert world.keys == [error.key] * attempts
     assert error.request.headers["Idempotency-Key"] == error.key
     assert (error.response is None) == isinstance(acts[-1], Fault)
+
+
+def test_an_exception_keeps_its_key_on_the_way_from_another_process(open_world):
+    error = open_world(LOST).send().error
+
+    arrived = pickle.loads(pickle.dumps(error))
+
+    assert isinstance(arrived, OutcomeUnknown)
+    assert (arrived.key, str(arrived)) == (error.key, str(error))
 
 
 def test_each_action_gets_a_key_of_its_own_and_keeps_one_that_it_brings(open_world):

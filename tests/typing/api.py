@@ -5,9 +5,11 @@ from datetime import timedelta
 from decimal import Decimal
 from typing import assert_type
 
+import httpx
 from flask import Flask, Request
 
 from flask_idempotency import Idempotency, after_commit, effect, exempt, idempotent, phase, reference, scopes, webhooks
+from flask_idempotency.client import AsyncTransport, Outbox, Outcome, RetryPolicy, StoredAction, Transport, outcome_of
 from flask_idempotency.stores import open_store
 
 app = Flask(__name__)
@@ -89,3 +91,10 @@ effect("charge", charge, policy="sometimes")  # type: ignore[arg-type]  # there 
 shown: str | None = reference()
 later: Callable[[], object] = dict
 after_commit(later)
+
+# The client: durations as everywhere.
+client = httpx.Client(transport=Transport(policy=RetryPolicy(deadline=timedelta(minutes=1), base=0.2)))
+async_client = httpx.AsyncClient(transport=AsyncTransport(httpx.AsyncHTTPTransport(http2=True)))
+assert_type(outcome_of(client.post("https://api.test/orders")), Outcome | None)
+assert_type(Outbox("actions.sqlite", resend_within=3600).put("POST", "https://api.test/orders", json={}), StoredAction)
+RetryPolicy(attempts="three")  # type: ignore[arg-type]  # text is no number
