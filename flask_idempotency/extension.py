@@ -22,7 +22,6 @@ from flask_idempotency.policy import (
     make_options,
 )
 from flask_idempotency.publishing import describe
-from flask_idempotency.reporting import report
 from flask_idempotency.request import do_afterwards, follow
 from flask_idempotency.runs import InFlight, make_terms, once
 from flask_idempotency.settings import Guard
@@ -32,8 +31,6 @@ from flask_idempotency.stores import Store
 Hook = TypeVar("Hook", bound=ReplayHook)
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
-
-commands.add_command(report)
 
 
 class Idempotency:

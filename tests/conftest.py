@@ -18,9 +18,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.fixtures.connections import close_pools, forget_pools
-
 from flask_idempotency.guards.recent import RecentReplays
+from tests.fixtures.connections import close_pools, forget_pools
 
 # The published contract suite asserts like a test and shall explain itself like one, whoever imports it first.
 pytest.register_assert_rewrite("flask_idempotency.testing", "tests.stores.machine", "tests.stores.worlds")

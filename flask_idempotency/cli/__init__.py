@@ -3,7 +3,7 @@
 Each module adds its commands to the group.
 """
 
-from flask_idempotency.cli import checking, completing, housekeeping, looking, routes, settling
+from flask_idempotency.cli import checking, completing, housekeeping, looking, reporting, routes, settling
 from flask_idempotency.cli.group import commands
 
-__all__ = ["checking", "commands", "completing", "housekeeping", "looking", "routes", "settling"]
+__all__ = ["checking", "commands", "completing", "housekeeping", "looking", "reporting", "routes", "settling"]

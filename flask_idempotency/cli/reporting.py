@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 import click
-from flask.cli import with_appcontext
 
+from flask_idempotency.cli.group import commands
 from flask_idempotency.core.observation import ERROR, Observation, Tally, digest_of_caller, tally
 from flask_idempotency.core.scope import filed_under, scope_of
 from flask_idempotency.errors import KeyMissing, RequestRefused
@@ -34,7 +34,7 @@ class Period:
             yield seen
 
 
-@click.command("report")
+@commands.command("report")
 @click.option("--json", "as_json", is_flag=True, help="Print the numbers as JSON.")
 @click.option("--scope", "caller", help="Only the requests of this caller, as the scope function names him.")
 @click.option(
@@ -44,7 +44,6 @@ class Period:
     show_default=True,
     help="Seconds within which the same request without a key counts as a retry.",
 )
-@with_appcontext
 def report(as_json: bool, caller: str | None, window: float) -> None:
     """Say what enforcing would change, by what was observed with IDEMPOTENCY_MODE = "shadow"."""
     state = current_state()
