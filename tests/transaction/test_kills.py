@@ -5,6 +5,7 @@ import json
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -220,10 +221,15 @@ WAITING = {
 }
 
 
-def wait_for_waiters(books: Books, n: int) -> None:
-    """Return when so many connections wait for a lock that another transaction has."""
+def wait_for_waiters(books: Books, requests: list[Future[Answer]]) -> None:
+    """Return when each of these waits for a lock that another transaction has, or was refused as one too many."""
     count = WAITING[make_url(books.url).get_backend_name()]
-    eventually(lambda: books.ask(count) == [(n,)], what=f"{n} that wait")
+
+    def all_wait() -> bool:
+        (waiting,) = books.ask(count)[0]
+        return int(waiting) + sum(each.done() for each in requests) == len(requests)
+
+    eventually(all_wait, what="requests that wait")
 
 
 @on_servers
@@ -232,7 +238,7 @@ def test_those_who_wait_are_woken_by_the_holders_commit_and_replay(shop, key):
     first = counter.order_in_background(key, path=PATIENT, X_Gate="1")
     runner = counter.gate.next()
     waiting = [counter.order_in_background(key, path=PATIENT) for _ in range(3)]
-    wait_for_waiters(shop.books, 3)
+    wait_for_waiters(shop.books, waiting)
 
     runner.say("201")
     answer = first.result(30)
@@ -253,7 +259,7 @@ def test_when_the_holder_fails_one_of_those_who_wait_runs(shop, key):
     first = counter.order_in_background(key, path=PATIENT, X_Gate="1")
     runner = counter.gate.next()
     waiting = [counter.order_in_background(key, path=PATIENT) for _ in range(3)]
-    wait_for_waiters(shop.books, 3)
+    wait_for_waiters(shop.books, waiting)
 
     runner.say("503")
     answers = [each.result(30) for each in waiting]
@@ -270,7 +276,7 @@ def test_when_the_holder_is_killed_one_of_those_who_wait_runs(shop, key):
     counter.order_in_background(key, path=PATIENT, X_Gate="1")
     runner = counter.gate.next()
     waiting = [counter.order_in_background(key, path=PATIENT) for _ in range(8)]
-    wait_for_waiters(shop.books, 8)
+    wait_for_waiters(shop.books, waiting)
 
     kill(runner.pid)
     answers = [each.result(30) for each in waiting if not isinstance(each.exception(30), LOST)]
@@ -395,7 +401,7 @@ def test_behind_a_pooler_in_transaction_mode_nothing_is_different(postgres, post
         awaited = counter.order_in_background(second, path=PATIENT, X_Gate="1")
         runner = counter.gate.next()
         waiting = counter.order_in_background(second, path=PATIENT)
-        wait_for_waiters(books, 1)
+        wait_for_waiters(books, [waiting])
         runner.say("201")
         crowd = [counter.order_at_once(f"{key}-{i}", 20) for i in range(5)]
         first_to_die = counter.order_in_background(f"{key}-killed", X_Gate="1")

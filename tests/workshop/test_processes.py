@@ -212,7 +212,7 @@ def four_ports(_: int) -> tuple[int, set[int]]:
 
 
 def test_no_port_is_given_to_two_processes_nor_soon_to_one_again():
-    given = [four_ports(0), *race(3, four_ports, processes=3)]
+    given = [four_ports(0), *race(3, tuple, ready=four_ports, processes=3)]  # none ends before all have theirs
 
     assert len({pid for pid, _ in given}) == 4
     assert len(set.union(*(ports for _, ports in given))) == 16
