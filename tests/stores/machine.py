@@ -16,7 +16,7 @@ from hypothesis.stateful import Bundle, MultipleResults, RuleBasedStateMachine, 
 from flask_idempotency.core.checkpoint import REQUEST, Checkpoint, Kind, Progress
 from flask_idempotency.core.lifecycle import ABANDONED, TAKEOVERS, TOO_MANY_TAKEOVERS, TRANSITIONS, Event, State
 from flask_idempotency.core.record import Busy, Claim, Finished, Record, Running, Settled
-from flask_idempotency.core.snapshot import Answer, Snapshot
+from flask_idempotency.core.snapshot import Answer, Snapshot, blanked
 from flask_idempotency.errors import ClaimLost
 from flask_idempotency.testing import make_asked
 from tests.stores.worlds import World, callers_clock
@@ -313,7 +313,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(key=keys, answer=answers, retention=st.just(RETENTION), clock=clocks, lost=losses)
     def resolve(self, key: str, answer: Snapshot, retention: int, clock: timedelta, lost: bool) -> None:
-        with self.only_if_quarantined(key) as (row, told), self.caller(clock, lost):
+        with self.only_if(State.QUARANTINED, key) as (row, told), self.caller(clock, lost):
             told.append(self.store.resolve(ID_OF[key], answer, retention * self.world.unit, "ada"))
         if row:
             self.model.settle(row, Event.RESOLVE, answer, retention)
@@ -322,7 +322,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(key=keys, refuted=st.sampled_from([(), (), ("charge",), ("placed", "charge")]), clock=clocks, lost=losses)
     def reopen(self, key: str, refuted: tuple[str, ...], clock: timedelta, lost: bool) -> None:
-        with self.only_if_quarantined(key) as (row, told), self.caller(clock, lost):
+        with self.only_if(State.QUARANTINED, key) as (row, told), self.caller(clock, lost):
             told.append(self.store.reopen(ID_OF[key], "ada", [(name, '"no"') for name in refuted]))
         if row:
             row.undergo(Event.REOPEN)
@@ -332,6 +332,26 @@ class StoreMachine(RuleBasedStateMachine):
             if "charge" in refuted and sent and sent.state is Progress.SENT:
                 void = replace(sent, state=Progress.VOID, generation=sent.generation + 1, result='"no"')
                 row.made["charge"] = void, self.model.now
+
+    @rule(key=keys, clock=clocks, lost=losses)
+    def free(self, key: str, clock: timedelta, lost: bool) -> None:
+        with self.only_if(State.RUNNING, key) as (row, told), self.caller(clock, lost):
+            told.append(self.store.free(ID_OF[key], "ada"))
+        if row:
+            row.undergo(Event.FREE)
+            row.owner, row.lease_until = None, self.model.now
+            row.say("ada")
+
+    @rule(key=keys, clock=clocks, lost=losses)
+    def forget(self, key: str, clock: timedelta, lost: bool) -> None:
+        with self.only_if(State.FINISHED, key) as (row, told), self.caller(clock, lost):
+            told.append(self.store.forget(ID_OF[key], "ada"))
+        if row and row.answer is not None:
+            row.undergo(Event.FORGET)
+            blank = {name: (replace(made, result=None), at) for name, (made, at) in row.made.items()}
+            if (row.answer, row.made) != (blanked(row.answer), blank):
+                row.say("ada")
+            row.answer, row.made = blanked(row.answer), blank
 
     @rule(
         target=claims,
@@ -490,10 +510,10 @@ class StoreMachine(RuleBasedStateMachine):
             assert row is not None, "a stale claim was accepted"
 
     @contextmanager
-    def only_if_quarantined(self, key: str) -> Iterator[tuple[Row | None, list[bool]]]:
-        """Expect what a person does inside to work, and to leave no trace on a record that is not quarantined."""
+    def only_if(self, state: State, key: str) -> Iterator[tuple[Row | None, list[bool]]]:
+        """Expect what a person does inside to work, and to leave no trace on a record that is in another state."""
         row, before, told = self.model.rows.get(key), self.world.dump(), list[bool]()
-        if row and row.state is not State.QUARANTINED:
+        if row and row.state is not state:
             row = None
         yield row, told
         if row is None:

@@ -19,12 +19,17 @@ from tests.stores.worlds import SqlWorld
 
 __all__ = ["world"]
 
-# Programs do not race, so they cannot see what only racers do; nor do they look at every kind of answer.
+# Programs do not race, so they cannot see what only racers do; nor do they look at every kind of answer, count records,
+# or forget all that a caller has.
 SEEN_BY_THE_CONTRACT_ALONE = {
     mutants.LooksThenWrites,
     mutants.MergesHeaders,
     mutants.KeepsBodiesAsText,
     mutants.TakesEmptyForNotKept,
+    mutants.CountsTheAgeOfEverything,
+    mutants.CountsTheExpiredAsLive,
+    mutants.ForgetsEverybody,
+    mutants.ForgetsOneOfACaller,
 }
 
 
