@@ -20,8 +20,9 @@ PAID = {"orders": 1, "payments": 1, "letters": 1}
 
 
 @pytest.fixture
-def shop(store_url: str, gateway_url: str) -> Iterator[Shop]:
-    with open_shop(store_url, gateway_url, GATEWAY_WEBHOOK_SECRET=SECRET) as shop:
+def shop(store_url: str) -> Iterator[Shop]:
+    """A shop whose gateway is the test."""
+    with open_shop(store_url, "http://127.0.0.1:9", GATEWAY_WEBHOOK_SECRET=SECRET) as shop:
         yield shop
 
 
@@ -38,17 +39,18 @@ def tell(shop: Shop, charge: dict[str, Any], secret: str = SECRET, kind: str = "
 @pytest.fixture
 def buy(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
     """`buy(meanwhile)`: buy something; the gateway has charged when *meanwhile* is called with the charge."""
-    charge = bank.charge
 
     def buy(meanwhile: Callable[[dict[str, Any]], object] = lambda charged: None) -> dict[str, Any]:
         seen: list[dict[str, Any]] = []
 
-        def charge_and_tell(*asked: Any) -> dict[str, Any]:
-            seen.append(charge(*asked))
+        def charge(order: str, amount: int, card: str, key: str) -> dict[str, Any]:
+            seen.append({"id": f"ch_{key}", "order": order, "amount": amount, "card": card})
             meanwhile(seen[-1])
             return seen[-1]
 
-        monkeypatch.setattr(bank, "charge", charge_and_tell)
+        monkeypatch.setattr(bank, "charge", charge)
+        monkeypatch.setattr(bank, "charges_of", lambda order: [{**seen[-1], "refunded": 0}])
+        monkeypatch.setattr(bank, "refund", lambda charge, amount, key: {"id": "re_1"})
         ada = shop.customer()
         ada.fill_cart()
         ada.pay("one")
