@@ -54,8 +54,8 @@ class Trial:
         done = self.effects(name)
 
         path, line = self.lines[position - 1]
-        assert stored.items() <= done.items(), f"lost at {path}:{line}"
         assert set(done.values()) <= {1}, f"twice at {path}:{line}"
+        assert stored.items() <= done.items(), f"lost at {path}:{line}"
         assert outbox.progress().waiting == outbox.progress().given_up == 0
         return before.total()
 
