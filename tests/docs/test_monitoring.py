@@ -12,6 +12,7 @@ from ruamel.yaml import YAML
 
 from flask_idempotency import errors
 from flask_idempotency.telemetry.counting import Metrics
+from flask_idempotency.telemetry.measuring import Gauges
 from flask_idempotency.telemetry.outcomes import OUTCOMES, outcome_of
 from tests.fixtures.processes import needs
 
@@ -20,8 +21,7 @@ ALERTS, DASHBOARD = (ROOT / "docs" / "monitoring" / name for name in ("alerts.ym
 PAGE = (ROOT / "docs" / "guide" / "operating.md").read_text("utf-8")
 PROMTOOL = shutil.which("promtool")
 
-RECORDS = {"running_records", "quarantined_records", "live_records", "expired_records"}
-GAUGES = {*RECORDS, "oldest_running_seconds", "store_bytes", "reap_lag_seconds"}
+GAUGES = {gauge.name for gauge in Gauges().describe()}
 OUTCOME_WORDS = {
     *OUTCOMES.values(),
     outcome_of("", 202),
@@ -39,7 +39,7 @@ QUERIES = {
 
 def known():
     """Give each name that a query may ask for, with the labels that it has."""
-    found = {f"idempotency_{name}": set() for name in GAUGES}
+    found = {name: set() for name in GAUGES}
     for metric in vars(Metrics(CollectorRegistry())).values():
         for each in metric.values() if isinstance(metric, dict) else [metric]:
             (family,), labels = each.describe(), set(each._labelnames)
@@ -99,7 +99,7 @@ def test_every_metric_is_on_the_page_with_its_labels():
     listed = {name: set(re.findall(r"`(\w+)`", labels)) for name, labels in rows}
 
     families = {re.sub("_(bucket|sum|count)$", "", name): labels - {"le"} for name, labels in known().items()}
-    counted = {name: labels for name, labels in families.items() if name.removeprefix("idempotency_") not in GAUGES}
+    counted = {name: labels for name, labels in families.items() if name not in GAUGES}
     assert {name: listed.get(name) for name in counted} == counted
 
 
