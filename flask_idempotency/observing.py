@@ -6,6 +6,7 @@ left out for a while.
 
 import logging
 import time
+from dataclasses import replace
 from hashlib import sha256
 from io import BytesIO
 
@@ -27,7 +28,7 @@ from flask_idempotency.http.reading import content_of
 from flask_idempotency.policy import Policy
 from flask_idempotency.state import State
 
-SLOW = 0.1  # seconds that one observation may take
+SLOW = 0.5  # seconds that one observation may take
 PAUSE = 60.0  # seconds without any after one that took longer
 
 log = logging.getLogger("flask_idempotency")
@@ -62,8 +63,8 @@ def end(state: State, response: Response) -> None:
         state.observations.paused_until = time.monotonic() + PAUSE
         if state.is_news(("shadow_slow", request.endpoint)):
             log.warning(
-                "shadow_slow: observing a request to %r took longer than 0.1 s, so for a minute after each such request"
-                " none is observed; see whether a scope=, key= or fingerprint= function is slow",
+                "shadow_slow: observing a request to %r took longer than half a second, so for a minute after each such"
+                " request none is observed; see whether a scope=, key= or fingerprint= function is slow",
                 request.endpoint,
             )
 
@@ -89,7 +90,8 @@ def _observe(state: State, observed: Observed, response: Response) -> Observatio
         if state.is_news(("shadow_error", request.endpoint)):
             log.warning("shadow_error: enforced, a request to %r would fail: %s", request.endpoint, error)
         problem = ERROR
-    kept = is_kept(policy, response)
+    may_look = response.is_sequence  # a keep= function that reads a stream would consume it
+    kept = is_kept(policy if may_look else replace(policy, keep=None), response)
     return Observation(
         endpoint=request.endpoint or "",
         method=request.method,

@@ -27,6 +27,7 @@ MOST = 500_000  # requests, in about 100 MB
 LONGEST = 7 * 86400.0  # seconds
 EVERY = 0.5  # seconds between two batches of a process
 QUEUED = 10_000  # requests of a process that wait for the file
+PATIENCE = 30.0  # seconds that a report waits for the rows of its own process
 BUSY = 1.0  # seconds that a batch waits for other workers' batches
 VERSION = 1
 
@@ -71,7 +72,7 @@ class Observations:
         """Write what this process has queued, now."""
         writer = self._writers.get(os.getpid())
         if writer is not None:
-            writer.end()
+            writer.end(PATIENCE)
 
     def read(self) -> Iterator[Observation]:
         """Give all that is kept, in the order in which the requests began. Raises ConfigError if nothing is there."""
@@ -111,12 +112,12 @@ class _Writer:
                 if self._thread is None:
                     self._start()
 
-    def end(self) -> None:
+    def end(self, patience: float = 2 * BUSY) -> None:
         """Write what is queued, without waiting for the next batch."""
         thread = self._thread
         self._leave.set()
         if thread is not None:
-            thread.join(2 * BUSY)
+            thread.join(patience)
         self._leave.clear()
 
     def _start(self) -> None:
@@ -138,13 +139,12 @@ class _Writer:
             if batch:
                 self._write(batch)
             with self._lock:
+                self._thread = None  # whoever adds a row from here on starts another
                 if not self._queue:
-                    self._thread = None  # whoever adds the next row starts another
                     return
+                self._thread = threading.current_thread()
 
     def _write(self, batch: list[Observation]) -> None:
-        from sqlite3 import Error  # as above
-
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with closing(_open(self._path)) as connection, _transaction(connection):
@@ -152,7 +152,7 @@ class _Writer:
                 connection.execute(_DROP_BEYOND, (MOST,))
                 connection.execute(_DROP_OLD, (time.time() - LONGEST,))
             self._has_failed = False
-        except (OSError, Error) as error:
+        except Exception as error:  # noqa: BLE001  # whatever it is, the next batch is tried too
             self._fail(str(error))
 
     def _fail(self, why: str) -> None:

@@ -72,7 +72,8 @@ class Api:
 
 
 @pytest.fixture
-def make_api(tmp_path):
+def make_api(tmp_path, monkeypatch):
+    monkeypatch.setattr(observing, "SLOW", 60)  # whatever else the machine does
     made = []
 
     def make(**options):
@@ -426,6 +427,7 @@ def test_a_file_that_another_process_has_locked_keeps_no_request_waiting(make_ap
 
 def test_after_a_slow_observation_there_is_a_pause(make_api, monkeypatch, caplog):
     asked, clock = [], [0.0]
+    monkeypatch.setattr(observing, "SLOW", 0.5)
     monkeypatch.setattr(observing, "time", type("Clock", (), {"time": time.time, "monotonic": lambda: clock[0]}))
 
     def slow():
@@ -440,6 +442,16 @@ def test_after_a_slow_observation_there_is_a_pause(make_api, monkeypatch, caplog
 
     assert (len(asked), api.report()["requests"]) == (2, 2)
     assert is_said_once(caplog, "shadow_slow: observing a request to 'orders'")
+
+
+def test_a_keep_function_does_not_consume_a_stream(make_api):
+    api, pieces = make_api(options={"keep": lambda response: bool(response.get_data())}), iter(["one", "two", "three"])
+    api.answer = lambda: Response(pieces)
+
+    answer = api.send(buffered=False)
+
+    assert next(pieces) == "two"  # the client has asked for the first
+    answer.close()
 
 
 def test_a_queue_that_is_full_drops_what_comes(make_api, monkeypatch, caplog):
