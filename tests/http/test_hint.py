@@ -10,7 +10,7 @@ from contextlib import closing, contextmanager
 import pytest
 import redis
 
-from flask_idempotency import jobs, receipts
+from flask_idempotency import jobs, receipts, signals
 from flask_idempotency.guards import hinting
 from flask_idempotency.stores import redis_hint
 from tests.apps.shop import REPLAYED, Gate, Shop
@@ -125,12 +125,13 @@ def test_a_duplicate_may_wait_without_the_store_and_is_replayed(
 def test_a_duplicate_that_has_waited_long_enough_is_refused(
     make_shop, redis_server: RedisServer, hints: redis.Redis, gate: Gate
 ):
-    shop = make_shop(hint=redis_server.url, in_flight="wait", wait=0.1)
-    with running(shop, gate):
+    shop, waited = make_shop(hint=redis_server.url, in_flight="wait", wait=0.1), []
+    with running(shop, gate), signals.refused.connected_to(lambda _, **facts: waited.append(facts["waited"]), shop.app):
         duplicate = shop.send()
 
         assert shop.store.calls == []
     assert duplicate.status_code == 409
+    assert [seconds >= 0.1 for seconds in waited] == [True]  # not counted as time of the guard
 
 
 @pytest.mark.parametrize("status", [201, 500])

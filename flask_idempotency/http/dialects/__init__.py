@@ -15,9 +15,8 @@ from flask_idempotency.http.rules_links import rules_url
 from flask_idempotency.settings import DOCS_URL
 
 REFERENCE, REPLAYED, UNPROTECTED = "Idempotency-Reference", "Idempotent-Replayed", "Idempotency-Unprotected"
-OURS = frozenset(
-    name.lower() for name in (REFERENCE, REPLAYED, UNPROTECTED, SEALED, TRACE)
-)  # a view's own values for these are dropped
+# A view's own values for these are dropped.
+OURS = frozenset(name.lower() for name in (REFERENCE, REPLAYED, UNPROTECTED, SEALED, TRACE))
 KEY = "flask_idempotency.key"  # the request's key, in its environ once it is known to be well-formed
 
 
