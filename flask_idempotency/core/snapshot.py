@@ -16,7 +16,6 @@ from flask_idempotency.core.scope import RecordId
 Headers = tuple[tuple[str, str], ...]
 
 SEALED = "Idempotency-Sealed"  # the header that marks an encrypted answer; a view's own is dropped
-
 TRACE = "Idempotency-Trace"  # the header that says where the first run's trace is; it is never sent
 
 _NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
