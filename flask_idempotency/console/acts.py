@@ -7,6 +7,7 @@ from werkzeug.datastructures import MultiDict
 
 from flask_idempotency import settling
 from flask_idempotency.console.entrance import Choice
+from flask_idempotency.core.checkpoint import REQUEST
 from flask_idempotency.core.lifecycle import State
 from flask_idempotency.core.record import Finished, Record, Running
 from flask_idempotency.core.snapshot import Snapshot
@@ -25,6 +26,7 @@ class Act(Protocol):
     """One thing to do with a record."""
 
     name: str
+    past: str  # as the record's history has it
     title: str  # on buttons and headings
     explains: str  # when to choose it
     done: str  # what is said afterwards
@@ -48,7 +50,7 @@ class Act(Protocol):
 class Reopen:
     """Let the next attempt resume a quarantined record."""
 
-    name, title = "reopen", "Let the next attempt run"
+    name, past, title = "reopen", "reopened", "Let the next attempt run"
     explains = "The cause is fixed, or an effect certainly did not happen: a retry with the same key goes on."
     done = "Reopened. The next attempt with the same key runs."
 
@@ -77,7 +79,7 @@ class Reopen:
         if choice.refuted:
             again = " and ".join(choice.refuted)
             return f"The next attempt with the same key resumes, and sends {again} again with a new key."
-        if record.point is None:
+        if record.point in (None, REQUEST):
             return "The next attempt with the same key runs from the start."
         return "The next attempt with the same key resumes where the last one stopped; no finished step is repeated."
 
@@ -89,7 +91,7 @@ class Reopen:
 class Answer:
     """Finish a quarantined record with an answer for its retries."""
 
-    name, title = "answer", "Give it an answer"
+    name, past, title = "answer", "answered", "Give it an answer"
     explains = "You have found out what took effect, and corrected the rest by hand: every retry gets your answer."
     done = "Answered. Every retry gets this answer, and nothing runs."
 
@@ -105,9 +107,8 @@ class Answer:
         """Read the answer."""
         status = form.get("status", "").strip()
         kind, location, body = form.get("kind", "").strip(), form.get("location", "").strip(), form.get("body", "")
-        choice = Choice(
-            self.name, status=int(status) if status.isdecimal() else 0, kind=kind or JSON, location=location, body=body
-        )
+        number = int(status) if status.isdecimal() and len(status) == 3 else 0
+        choice = Choice(self.name, status=number, kind=kind or JSON, location=location, body=body)
         if len(body) > LARGEST:
             raise BadChoice(f"The body has {len(body):,} characters; {LARGEST:,} is the most.")
         if choice.kind == JSON and body:
@@ -143,7 +144,7 @@ def snapshot_of(choice: Choice) -> Snapshot:
 class Release:
     """End the lease of a running record."""
 
-    name, title = "release", "Release it"
+    name, past, title = "release", "released", "Release it"
     explains = "Its worker hangs or is gone, and its retries should not wait until the lease has expired."
     done = "Released. The next attempt with the same key runs at once."
 
@@ -174,13 +175,18 @@ class Release:
 class Forget:
     """Blank the answer of a finished record."""
 
-    name, title = "forget", "Forget its answer"
+    name, past, title = "forget", "forgotten", "Forget its answer"
     explains = "What the customer was told must be erased: the answer, and the results of phases and effects."
     done = "Forgotten. A retry gets 410, and nothing runs."
 
     def is_open_to(self, record: Record) -> bool:
-        """Say whether it has an answer."""
-        return isinstance(record.condition, Finished) and isinstance(record.condition.answer, Snapshot)
+        """Say whether it has an answer, or results of steps, that were not forgotten yet."""
+        match record.condition:
+            case Finished(answer=Snapshot()):
+                return True
+            case Finished():
+                return any(step.result is not None for step in settling.steps_of(record))
+        return False
 
     def asks(self, record: Record) -> bool:
         """No."""

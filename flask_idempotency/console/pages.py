@@ -9,7 +9,7 @@ from flask import Response, abort, current_app, g, make_response, redirect, rend
 
 from flask_idempotency import settling
 from flask_idempotency.console import plots
-from flask_idempotency.console.acts import ACTS, BadChoice, snapshot_of
+from flask_idempotency.console.acts import ACTS, Act, BadChoice, snapshot_of
 from flask_idempotency.console.entrance import Choice, operator, read, sign
 from flask_idempotency.console.showing import show, show_answer, show_result, soonest_first
 from flask_idempotency.console.tally import tally_of
@@ -145,7 +145,8 @@ def record(reference: str) -> Response:
     except (ValueError, NotFound) as error:
         return _page("search", 404, said=reference[:60], trouble=str(error))
     act = ACTS.get(request.args.get("done", ""))
-    return _record(found, notice=act.done if act else None)
+    is_true = act is not None and f"{act.past} by {operator()} on " in (found.reason or "")  # anybody can make a link
+    return _record(found, notice=act.done if act and is_true else None)
 
 
 def settle(reference: str, act: str) -> Response:
@@ -186,7 +187,7 @@ def trouble(error: Exception) -> Response:
     return _page("trouble", 503, text=UNREACHABLE)
 
 
-def _chosen(reference: str, act: str) -> tuple[Any, Record]:
+def _chosen(reference: str, act: str) -> tuple[Act, Record]:
     chosen = ACTS.get(act) or abort(404)
     try:
         return chosen, _find(reference)

@@ -10,7 +10,7 @@ from flask import current_app, request
 from werkzeug.exceptions import HTTPException
 from werkzeug.routing import MapAdapter, RequestRedirect
 
-from flask_idempotency.core.checkpoint import Checkpoint
+from flask_idempotency.core.checkpoint import REQUEST, Checkpoint
 from flask_idempotency.core.record import Finished, Record, Running
 from flask_idempotency.core.reference import Reference, reference_of
 from flask_idempotency.core.scope import caller_named
@@ -97,7 +97,7 @@ def show(record: Record) -> Shown:
         age=how_long(max(now - record.created_at, timedelta(0))),
         lease=lease,
         is_held=is_held,
-        point=record.point,
+        point=None if record.point == REQUEST else record.point,
         reasons=tuple(record.reason.split("; ")) if record.reason else (),
         status=status,
         expires=expires,

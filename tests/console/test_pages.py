@@ -33,8 +33,9 @@ def timed(clock, monkeypatch):
 # -- the lists ---------------------------------------------------------------------------------------------------------
 
 
-def test_what_runs_is_shown_with_since_when_and_who_may_go_on(timed, clock):
+def test_what_runs_is_shown_with_since_when_by_the_stores_clock_and_who_may_go_on(timed, clock, monkeypatch):
     operator, pages = Operator(timed), []
+    monkeypatch.setattr("flask_idempotency.console.showing.time", lambda: 0.0)
 
     def look():
         for minutes in (4, 20):

@@ -1,6 +1,9 @@
 """A record is settled in the console: after a page that says what will happen, once, and with who did it."""
 
+from datetime import timedelta
+
 import pytest
+from flask import abort
 
 from flask_idempotency import effect, reference
 from flask_idempotency.core.snapshot import NotKept
@@ -66,6 +69,10 @@ def test_an_act_or_a_record_that_does_not_exist_is_not_found(shop, operator, stu
     assert [operator.client.get(PREFIX + path).status_code for path in paths] == [404, 404, 404]
 
 
+def test_a_link_cannot_say_that_something_was_done(shop, operator, stuck):
+    assert "Reopened." not in operator.see(f"/records/{stuck}?done=reopen")
+
+
 # -- reopen ------------------------------------------------------------------------------------------------------------
 
 
@@ -95,6 +102,20 @@ def test_what_is_not_in_doubt_cannot_be_sent_again(shop, operator, stuck):
     assert answer.status_code == 422
 
 
+def test_a_request_that_reached_no_step_is_reopened_without_a_question_and_runs_from_the_start(shop, operator):
+    shop.answer = lambda: abort(503)
+    known = shop.send().headers[REFERENCE]
+    store, [record] = shop.store.real, shop.records()
+    store.quarantine(store.claim(record.asked, timedelta(seconds=30)), "too many attempts")
+    shop.answer = shop.create
+
+    page = operator.see(f"/records/{known}/reopen")
+    operator.confirm(f"/records/{known}/reopen")
+
+    assert "The next attempt with the same key runs from the start." in page
+    assert shop.send().status_code == 201
+
+
 # -- answer ------------------------------------------------------------------------------------------------------------
 
 
@@ -112,11 +133,12 @@ def test_a_retry_gets_the_answer_that_a_person_gave(shop, operator, stuck):
     [
         ({"status": "999"}, "The status must be a number from 200 to 599"),
         ({"status": "²"}, "The status must be a number from 200 to 599"),
+        ({"status": "9" * 5000}, "The status must be a number from 200 to 599"),
         ({"body": "{"}, "The body is not JSON"),
         ({"location": "/a\r\nSet-Cookie: b"}, "a single line"),
         ({"body": "x" * 70_000, "kind": "text/plain"}, "The body has 70,000 characters; 65,536 is the most."),
     ],
-    ids=["status", "digit", "JSON", "line break", "length"],
+    ids=["status", "digit", "digits", "JSON", "line break", "length"],
 )
 def test_an_answer_that_could_not_be_sent_is_refused_with_what_to_change(shop, operator, stuck, wrong, said):
     answer = operator.press(f"/records/{stuck}/answer", **{**ANSWER, **wrong})
@@ -165,6 +187,16 @@ def test_an_answer_that_is_forgotten_is_gone_and_its_retry_runs_nothing(shop, op
     [record] = shop.records()
     assert isinstance(record.condition.answer, NotKept)
     assert "forgotten by ada on " in record.reason
+
+
+def test_results_of_a_request_whose_answer_was_not_kept_can_be_forgotten_once(shop, operator):
+    shop.answer = lambda: (effect("mail", lambda _: "posted"), iter(["streamed"]))[1]
+    known = shop.send().headers[REFERENCE]
+
+    answers = [operator.client.get(f"{PREFIX}/records/{known}/forget"), operator.confirm(f"/records/{known}/forget")]
+
+    assert [answer.status_code for answer in answers] == [200, 303]
+    assert operator.client.get(f"{PREFIX}/records/{known}/forget").status_code == 409
 
 
 # -- too late ----------------------------------------------------------------------------------------------------------
