@@ -6,6 +6,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from flask import Blueprint, Flask, Response, after_this_request, request
 
+from flask_idempotency.afterwards import do_afterwards
 from flask_idempotency.cli import commands
 from flask_idempotency.core.keeping import is_final, work_stands
 from flask_idempotency.core.reference import Reference
@@ -13,6 +14,7 @@ from flask_idempotency.errors import ConfigError
 from flask_idempotency.http import exchange
 from flask_idempotency.http.additions import ReplayHook
 from flask_idempotency.http.forms import idempotency_field
+from flask_idempotency.inherited import BlueprintDefaults
 from flask_idempotency.openapi import document
 from flask_idempotency.policy import (
     DEFAULT,
@@ -22,10 +24,10 @@ from flask_idempotency.policy import (
     make_options,
 )
 from flask_idempotency.publishing import describe
-from flask_idempotency.request import do_afterwards, follow
+from flask_idempotency.request import follow
 from flask_idempotency.runs import InFlight, make_terms, once
 from flask_idempotency.settings import Guard
-from flask_idempotency.state import NAME, BlueprintDefaults, check_at_start, current_state, make_state
+from flask_idempotency.state import NAME, check_at_start, current_state, make_state
 from flask_idempotency.stores import Store
 
 Hook = TypeVar("Hook", bound=ReplayHook)

@@ -11,6 +11,7 @@ from flask import Flask, Response, got_request_exception, request
 from werkzeug.exceptions import HTTPException
 
 from flask_idempotency import observing, steps
+from flask_idempotency.afterwards import do_afterwards, do_late
 from flask_idempotency.core.decision import Accept, HandedOver, Refuse, Replay, Unprotected
 from flask_idempotency.core.keeping import is_success
 from flask_idempotency.core.outcome import Ending, Made, Pending, ending_of
@@ -315,7 +316,7 @@ def conclude(app: Flask, state: State, found: Exchange, attempt: Attempt, sent: 
             answer = take_down(policy, outcome, found.response, sent, state.settings.max_body)
             if found.trace is not None:
                 answer = with_trace(answer, found.trace)
-            attempt.complete(answer, late=partial(_do_late, app, found.afterwards))
+            attempt.complete(answer, late=partial(do_late, app, found.afterwards))
             if found.reading is not None and not app.testing:  # a test may drop its tables before the retry
                 state.recent.keep_given(found.reading.asked, attempt.claim, answer, policy.retention)
         else:
@@ -330,27 +331,3 @@ def conclude(app: Flask, state: State, found: Exchange, attempt: Attempt, sent: 
         hinting.forget(state, found.reading)
     if ending is not Ending.RELEASE:
         do_afterwards(found.afterwards)
-
-
-def _do_late(app: Flask, acts: list[Callable[[], object]]) -> None:
-    """Call the functions given to ``after_commit`` when the answer is stored after its request has ended."""
-    with app.app_context():
-        while acts:
-            try:
-                do_afterwards(acts)
-            except BaseException as error:  # noqa: BLE001  # the thread looks after other requests too
-                log.error(
-                    "a function given to after_commit raised %s, which does not end the process here; the request took"
-                    " effect",
-                    type(error).__name__,
-                )
-
-
-def do_afterwards(acts: list[Callable[[], object]]) -> None:
-    """Call each once; one that fails is logged and keeps no other from running."""
-    while acts:
-        act = acts.pop(0)
-        try:
-            act()
-        except Exception:
-            log.exception("a function given to after_commit failed; the request took effect")

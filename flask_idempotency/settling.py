@@ -17,7 +17,8 @@ from flask_idempotency.core.reference import Reference, parse_reference, referen
 from flask_idempotency.core.scope import RecordId, Scope, filed_under, record_id, scope_of
 from flask_idempotency.core.snapshot import Snapshot, are_storable
 from flask_idempotency.errors import KeyInvalid
-from flask_idempotency.state import current_state, longest_retention
+from flask_idempotency.inherited import longest_retention
+from flask_idempotency.state import current_state
 from flask_idempotency.stores import Store
 
 log = logging.getLogger("flask_idempotency")

@@ -1,19 +1,17 @@
 """The extension's state for one app: a frozen object in ``app.extensions``, never on the extension itself."""
 
 import logging
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import Any, cast
-from weakref import WeakKeyDictionary
 
 import click
 from blinker import NamedSignal
 from flask import Flask, current_app
-from flask.sansio.blueprints import Blueprint  # of which the app's own kind is one
 
 from flask_idempotency import scopes, signals
 from flask_idempotency.core.checkpoint import Checkpoint
@@ -28,6 +26,7 @@ from flask_idempotency.guards.waiting import Waiters, WaitLimit
 from flask_idempotency.http.additions import ReplayHook
 from flask_idempotency.http.dialects import Dialect, open_dialect
 from flask_idempotency.http.receipt_links import receipt_url, receipts_of
+from flask_idempotency.inherited import BlueprintDefaults, in_blueprints, longest_retention
 from flask_idempotency.policy import (
     DEFAULT,
     CallerFunction,
@@ -37,7 +36,6 @@ from flask_idempotency.policy import (
     ScopeFunction,
     apply,
     is_callable_without_arguments,
-    lay_over,
 )
 from flask_idempotency.sessions.database import Database, open_database
 from flask_idempotency.settings import Guard, Settings, read_settings
@@ -60,16 +58,6 @@ NAME = "idempotency"
 NO_DATABASE = "the app's own database, on a server or in a file: init_app(app, db=db)"
 
 log = logging.getLogger("flask_idempotency")
-
-
-class BlueprintDefaults(WeakKeyDictionary[Blueprint, Options]):
-    """The options that blueprints give their views. ``are_given`` says without a search whether there are any."""
-
-    are_given = False
-
-    def __setitem__(self, blueprint: Blueprint, options: Options) -> None:
-        super().__setitem__(blueprint, options)
-        self.are_given = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,17 +211,6 @@ def current_state() -> State:
     return state
 
 
-def in_blueprints(
-    blueprints: Mapping[str, Blueprint], endpoint: str, options: Options, defaults: BlueprintDefaults
-) -> Options:
-    """Lay a view's options over the defaults of the blueprints that it is in, from the inside out."""
-    while endpoint := endpoint.rpartition(".")[0]:
-        blueprint = blueprints.get(endpoint)
-        if blueprint is not None and blueprint in defaults:
-            options = lay_over(options, defaults[blueprint])
-    return options
-
-
 def make_state(
     app: Flask,
     db: Any,
@@ -312,25 +289,6 @@ def make_state(
     if adds_tables:
         cast(TransactionalStore, store).add_tables(db.metadata)
     return state
-
-
-def longest_retention(
-    app: Flask, default: timedelta, defaults: BlueprintDefaults, of_runs: Collection[timedelta] = ()
-) -> timedelta:
-    """Give the longest retention of any view or run of the app: a running record does not say what it belongs to."""
-    given = (
-        (rule.endpoint, options_of(app.view_functions[rule.endpoint], method) or DEFAULT)
-        for rule in app.url_map.iter_rules()
-        if rule.endpoint in app.view_functions
-        for method in rule.methods or ()
-    )
-    protected = (
-        in_blueprints(app.blueprints, endpoint, options, defaults)
-        for endpoint, options in given
-        if isinstance(options, Options)
-    )
-    chosen = [options.retention for options in protected if options.retention is not None]
-    return max([default, *chosen, *of_runs])
 
 
 def _tell_as(app: Flask, signal: NamedSignal, **facts: object) -> None:
