@@ -16,7 +16,7 @@ from flask_idempotency.core.lifecycle import TOO_MANY_TAKEOVERS, State, is_poiso
 from flask_idempotency.core.record import Asked, Busy, Claim, Lease, Record, Settled
 from flask_idempotency.core.reference import reference_of
 from flask_idempotency.core.scope import RecordId, Scope
-from flask_idempotency.core.snapshot import Answer, NotKept, Snapshot, blanked, pack
+from flask_idempotency.core.snapshot import Answer, blanked, pack
 from flask_idempotency.errors import BodyTooLarge, ClaimLost, ConfigError, OutcomeUnknown, StoreUnavailable
 from flask_idempotency.stores.contract import StoreUndecided
 from flask_idempotency.stores.dynamodb_clock import ServiceClock
@@ -35,6 +35,8 @@ from flask_idempotency.stores.dynamodb_items import (
     step_value,
     steps_in,
     to_milliseconds,
+    within_limit,
+    without_body,
     without_results,
 )
 from flask_idempotency.stores.dynamodb_listing import Change, DynamoListing, given_up, is_free, said
@@ -145,9 +147,9 @@ class DynamoStore(DynamoListing):
         """Finish the record, once. An answer that is too large for an item is not kept."""
         try:
             try:
-                self._finish(claim, _within_limit(answer), retention)
+                self._finish(claim, within_limit(answer), retention)
             except ItemTooLarge:  # together with the checkpoints
-                self._finish(claim, _not_kept(answer), retention)
+                self._finish(claim, without_body(answer), retention)
         except StoreUnavailable as error:
             raise OutcomeUnknown(retry_after=error.retry_after) from error
 
@@ -248,9 +250,9 @@ class DynamoStore(DynamoListing):
             return change
 
         try:
-            return self._rewrite(record, change_to(_within_limit(answer)))
+            return self._rewrite(record, change_to(within_limit(answer)))
         except ItemTooLarge:
-            return self._rewrite(record, change_to(_not_kept(answer)))
+            return self._rewrite(record, change_to(without_body(answer)))
 
     def reopen(self, record: RecordId, remark: str, refuted: Collection[tuple[str, str]] = ()) -> bool:
         """Let the next attempt resume a quarantined record."""
@@ -319,19 +321,6 @@ class DynamoStore(DynamoListing):
 
 def _is_owned_by(claim: Claim, item: Item) -> bool:
     return bool(item["state"] == State.RUNNING and item.get("token") == claim.guard.token)
-
-
-def _within_limit(answer: Answer) -> Answer:
-    """Give the answer, or if it is larger than any item, what is kept of it."""
-    return _not_kept(answer) if isinstance(answer, Snapshot) and len(answer.body) > LARGEST else answer
-
-
-def _not_kept(answer: Answer) -> Answer:
-    if isinstance(answer, NotKept):
-        return answer
-    log.warning("body_not_kept: an answer is larger than the %d KB that a record can hold", LARGEST // 1000)
-    location = next((value for name, value in answer.headers if name.lower() == "location"), None)
-    return NotKept(answer.status, location)
 
 
 def open_url(url: "str | URL", is_apps_own: bool = False) -> DynamoStore:

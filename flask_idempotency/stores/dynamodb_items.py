@@ -15,7 +15,7 @@ from flask_idempotency.core.lifecycle import State
 from flask_idempotency.core.record import Asked, Finished, Quarantined, Record, Running
 from flask_idempotency.core.reference import reference_of
 from flask_idempotency.core.scope import RecordId, Scope
-from flask_idempotency.core.snapshot import Answer, Damaged, NotKept, pack, unpack
+from flask_idempotency.core.snapshot import Answer, Damaged, NotKept, Snapshot, pack, unpack
 
 Item = dict[str, Any]  # attributes by name, as Python values
 
@@ -190,3 +190,17 @@ def to_item(attributes: Item) -> dict[str, Any]:
 def from_item(wire: Mapping[str, Any]) -> Item:
     """Read an item as the service gives it."""
     return {name: from_wire(value) for name, value in wire.items()}
+
+
+def within_limit(answer: Answer) -> Answer:
+    """Give the answer, or if it is larger than any item, what is kept of it."""
+    return without_body(answer) if isinstance(answer, Snapshot) and len(answer.body) > LARGEST else answer
+
+
+def without_body(answer: Answer) -> Answer:
+    """Give what is kept of an answer that is too large for its item."""
+    if isinstance(answer, NotKept):
+        return answer
+    log.warning("body_not_kept: an answer is larger than the %d KB that a record can hold", LARGEST // 1000)
+    location = next((value for name, value in answer.headers if name.lower() == "location"), None)
+    return NotKept(answer.status, location)
