@@ -34,8 +34,8 @@ def main() -> int:
     shutil.rmtree(DIST, ignore_errors=True)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)  # where the sources are not, so that the wheel is what is imported
-        for path in ("conftest.py", *PAGES):
-            (folder / path).parent.mkdir(exist_ok=True)
+        for path in ("conftest.py", "tests/fixtures/connections.py", *PAGES):
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / path, folder / path)
         for what, command in steps():
             print(f"== {what}", flush=True)  # noqa: T201  # a program of its own
