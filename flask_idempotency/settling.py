@@ -14,7 +14,7 @@ from flask_idempotency.core.checkpoint import REQUEST, Checkpoint, Progress
 from flask_idempotency.core.key import Key, parse_key
 from flask_idempotency.core.record import Record
 from flask_idempotency.core.reference import Reference, parse_reference, reference_of
-from flask_idempotency.core.scope import RecordId, Scope, filed_under, record_id, scope_of
+from flask_idempotency.core.scope import RecordId, Scope, filed_under, record_id, run_id, scope_of
 from flask_idempotency.core.snapshot import Snapshot, are_storable
 from flask_idempotency.errors import KeyInvalid
 from flask_idempotency.inherited import longest_retention
@@ -30,16 +30,20 @@ class NotFound(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """One request, named by its reference or by its caller and key."""
+    """One request or run, named by its reference or by its caller and key."""
 
     reference: Reference
     id: RecordId | None = None
     scope: Scope | None = None
+    run: RecordId | None = None  # of a run with the same caller and key, which is meant if there is no such request
 
     def find(self, store: Store) -> list[Record]:
         """Look it up, the newest record first. Raises NotFound if there is none."""
         records = store.browse(reference=self.reference, scope=self.scope)
         found = [record for record in records if self.id in (None, record.asked.id)]
+        if not found and self.run is not None:
+            records = store.browse(reference=reference_of(self.run), scope=self.scope)
+            found = [record for record in records if record.asked.id == self.run]
         if not found:
             raise NotFound(self._why_there_is_none())
         return found
@@ -67,8 +71,9 @@ def by_reference(text: str) -> Wanted:
 def by_key(scope: str, key: str) -> Wanted:
     """Read a caller, as the scope function names it, and a key, in quotes or not. Raises ScopeUnknown or KeyInvalid."""
     namespace, caller = current_state().settings.namespace, scope_of(scope)
-    id_ = record_id(caller, _read_key(key), namespace)
-    return Wanted(reference_of(id_), id_, filed_under(caller, namespace))
+    read = _read_key(key)
+    id_ = record_id(caller, read, namespace)
+    return Wanted(reference_of(id_), id_, filed_under(caller, namespace), run_id(caller, read, namespace))
 
 
 def _read_key(key: str) -> Key:

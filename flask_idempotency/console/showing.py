@@ -11,7 +11,7 @@ from werkzeug.exceptions import HTTPException
 from werkzeug.routing import MapAdapter, RequestRedirect
 
 from flask_idempotency.core.checkpoint import REQUEST, Checkpoint
-from flask_idempotency.core.record import Finished, Record, Running
+from flask_idempotency.core.record import RUN, Finished, Record, Running
 from flask_idempotency.core.reference import Reference, reference_of
 from flask_idempotency.core.scope import caller_named
 from flask_idempotency.core.snapshot import Answer, NotKept, Snapshot
@@ -122,7 +122,12 @@ def show_answer(snapshot: Snapshot) -> ShownAnswer:
 
 
 def _route(method: str, path: str) -> tuple[str, str | None]:
-    """Give the rule that a path matches, and its endpoint: what is variable in a path may be personal."""
+    """Give the rule that a path matches, and its endpoint: what is variable in a path may be personal.
+
+    The path of a run is its name, which is in the code.
+    """
+    if method == RUN:
+        return path, None
     host = ""
     if path.startswith("//"):  # a rule with a host or a subdomain
         host, _, path = path.removeprefix("//").partition("/")

@@ -114,6 +114,15 @@ def test_a_request_is_named_by_its_route_under_a_prefix_and_on_a_host_of_its_own
 # -- the search --------------------------------------------------------------------------------------------------------
 
 
+def test_a_run_outside_of_requests_is_named_by_its_name_and_found_by_its_scope_and_key(shop, operator):
+    with shop.app.app_context():
+        shop.idempotency.once("billing", "invoice-7", name="send_invoice")(lambda: None)()
+
+    assert "RUN send_invoice" in operator.see("/records?state=finished")
+    found = operator.press("/record", scope="billing", key="invoice-7")
+    assert "RUN send_invoice" in operator.see(found.headers["Location"].removeprefix(PREFIX))
+
+
 @pytest.mark.parametrize(
     "spell",
     [str, str.lower, lambda text: " ".join(text), lambda text: text.replace("0", "o").replace("1", "l")],
