@@ -29,12 +29,15 @@ def main(arguments: list[str] | None = None) -> int:
         command.add_argument("lab", type=int, choices=LABS, metavar="LAB", help=f"1 to {len(LABS)}")
         command.add_argument("--code", type=Path, metavar="FILE", help="look at this file; default workshop/labN.py")
     given = parser.parse_args(arguments)
+    if given.command is None or given.command == "list":
+        return show_list()
     logging.disable()  # what the extension says of a retry is for an operator; the picture shows it too
-    if given.command == "start":
-        return begin(given.lab, given.code)
-    if given.command == "check":
+    try:
+        if given.command == "start":
+            return begin(given.lab, given.code)
         return judge(given.lab, given.code or mine(given.lab))
-    return show_list()
+    finally:
+        logging.disable(logging.NOTSET)
 
 
 def mine(number: int) -> Path:

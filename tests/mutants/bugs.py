@@ -45,7 +45,7 @@ class Nobody:
         """Make a checkpoint that nobody will write."""
         return Checkpoint(name, kind, position=1)
 
-    def busy_with(self, what: str, recorded: object = ()) -> AbstractContextManager[None]:
+    def busy_with(self, kind: Kind, name: str, recorded: object = ()) -> AbstractContextManager[None]:
         """Be in a phase or effect."""
         return nullcontext()
 
