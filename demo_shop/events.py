@@ -9,7 +9,7 @@ from typing import Any
 from flask import Blueprint, abort, current_app, request
 from sqlalchemy import select
 
-from demo_shop.checkout.steps import record_payment
+from demo_shop.checkout.steps import mark_paid_by_event
 from demo_shop.models import Order, db
 from flask_idempotency import webhooks
 
@@ -30,6 +30,6 @@ def charged() -> Any:
     order = db.session.scalar(select(Order).filter_by(number=charge["order"]).order_by(Order.id))
     if order is None:
         abort(409, "This order is not known yet; send the event again later.")  # 409 is not kept
-    record_payment(order.id, charge)
+    mark_paid_by_event(order.id, charge)
     db.session.commit()
     return "", 204

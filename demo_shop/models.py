@@ -143,6 +143,16 @@ class Payment(Base):
     at: Mapped[datetime] = mapped_column(default=now)
 
 
+class ChargeEvent(Base):
+    """A payment that was recorded because the gateway's event came before its answer."""
+
+    __tablename__ = "charge_event"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    order_id: Mapped[int] = mapped_column(ForeignKey("order.id"), index=True)
+    charge: Mapped[str]
+    at: Mapped[datetime] = mapped_column(default=now)
+
+
 class Refund(Base):
     """A refund that a customer asked for; done once the outbox has told the gateway."""
 

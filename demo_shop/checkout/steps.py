@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import select, update
 
 from demo_shop.cart import no_more
-from demo_shop.models import CartLine, Job, Order, OrderLine, Payment, Product, db, new_number
+from demo_shop.models import CartLine, ChargeEvent, Job, Order, OrderLine, Payment, Product, db, new_number
 from demo_shop.pages import euro
 
 
@@ -49,22 +49,32 @@ def place_purchase(account: int, reference: str | None, product: int, quantity: 
 
 
 def mark_paid(placed: int, charge: dict[str, Any]) -> None:
-    """Record the charge that the gateway has answered with."""
-    record_payment(placed, charge)
+    """Record the charge that the gateway has answered with, unless its event came first.
 
-
-def record_payment(placed: int, charge: dict[str, Any]) -> None:
-    """Record a charge and queue the receipt, unless that is done: the gateway tells of it more than once.
-
-    The receipt's job is a row of the same transaction. The order is locked first, so that the gateway's answer and its
-    event wait for each other.
+    Only that is asked for. Whether an attempt has marked it before is what the phase knows, not this step.
     """
-    order = db.session.get_one(Order, placed, with_for_update={"of": Order}, populate_existing=True)
+    order = _locked(placed)
+    told = select(ChargeEvent.id).filter_by(order_id=order.id, charge=charge["id"])
+    if db.session.scalar(told.with_for_update()) is None:  # a locking read sees what is committed now, on MariaDB too
+        _record(order, charge)
+
+
+def mark_paid_by_event(placed: int, charge: dict[str, Any]) -> None:
+    """Record a charge of which the gateway tells, unless it is recorded: it tells more than once."""
+    order = _locked(placed)
     known = select(Payment.id).filter_by(order_id=order.id, charge=charge["id"])
-    if (
-        db.session.scalar(known.with_for_update()) is not None
-    ):  # locking reads see what is committed now, on MariaDB too
-        return
+    if db.session.scalar(known.with_for_update()) is None:
+        db.session.add(ChargeEvent(order_id=order.id, charge=charge["id"]))
+        _record(order, charge)
+
+
+def _locked(placed: int) -> Order:
+    """Lock an order, so that the gateway's answer and its event wait for each other."""
+    return db.session.get_one(Order, placed, with_for_update={"of": Order}, populate_existing=True)
+
+
+def _record(order: Order, charge: dict[str, Any]) -> None:
+    """Record a payment and queue the receipt: the job is a row of the same transaction."""
     if order.state != "refunded":  # an event may come after that
         order.state = "paid"
     db.session.add(Payment(order_id=order.id, charge=charge["id"], amount_cents=charge["amount"]))
