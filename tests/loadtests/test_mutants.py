@@ -100,11 +100,12 @@ def test_a_planted_bug_is_convicted_of_what_it_breaks(trial, tmp_path):
 
     for _ in range(trial.runs):
         judged = judge(app, trial.weather, "guilty", tmp_path, settle=4)  # what it spoils is never settled
-        if judged.code == 0:
+        found = sum(judged.rules[rule] for rule in trial.breaks)
+        if judged.code == 0 and found >= trial.times:
             break
 
     assert judged.code == 0, judged.output
-    assert sum(judged.rules[rule] for rule in trial.breaks) >= trial.times, judged.output
+    assert found >= trial.times, judged.output
 
 
 @pytest.mark.parametrize(
