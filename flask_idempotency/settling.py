@@ -44,6 +44,7 @@ class Wanted:
         if not found and self.run is not None:
             records = store.browse(reference=reference_of(self.run), scope=self.scope)
             found = [record for record in records if record.asked.id == self.run]
+        found = [record for record in found if _is_of_this_app(record)]
         if not found:
             raise NotFound(self._why_there_is_none())
         return found
@@ -61,6 +62,12 @@ class Wanted:
             f"There is no record {self.reference}; it may have expired and been reaped, or it runs under the"
             " transaction guard, where a request has no record until it ends."
         )
+
+
+def _is_of_this_app(record: Record) -> bool:
+    """Say whether a record is in our namespace: another app has other retentions and keys, and its own operators."""
+    namespace = current_state().settings.namespace
+    return not namespace or record.asked.scope.startswith(f"{namespace}|")
 
 
 def by_reference(text: str) -> Wanted:

@@ -13,7 +13,7 @@ from flask_idempotency.core.lifecycle import State
 from flask_idempotency.core.snapshot import Snapshot
 from flask_idempotency.errors import ClaimLost, StoreUnavailable
 from flask_idempotency.stores.memory import MemoryStore
-from tests.apps.shop import REFERENCE
+from tests.apps.shop import REFERENCE, Shop
 from tests.extension.test_cli import run
 
 WHEN = r" on \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC"
@@ -95,6 +95,20 @@ def test_a_record_is_found_in_its_namespace(make_shop):
 
     assert shown[1][0].split() == ["reference:", known]
     assert len(listed[1]) == 3
+
+
+@pytest.mark.parametrize(
+    "command", [["show"], ["forget", "--yes"], ["release"], ["resolve", "--rerun"]], ids=lambda each: each[0]
+)
+def test_a_record_of_another_namespace_is_none_of_ours(command):
+    store = MemoryStore()
+    ours, theirs = (Shop(store, namespace=name) for name in ("shop", "desk"))
+    known = theirs.send().headers[REFERENCE]
+
+    code, lines = run(ours, *command, known)
+
+    assert (code, lines) == (1, [f"Error: There is no record {known}; it may have expired and been reaped."])
+    assert theirs.send().status_code == 201
 
 
 def test_list_can_be_narrowed_to_a_caller(shop):
