@@ -260,9 +260,13 @@ class SqlStore(SqlFigures):
             before = self.find(asked.id)
         if before is not None and not may_be_had(before):
             return Seen(None, before)
-        rows, *_ = self._run_all(
-            self.taking_over if before is not None else self.restarting, {"takeovers": TAKEOVERS, **values}
-        )
+        try:
+            rows, *_ = self._run_all(
+                self.taking_over if before is not None else self.restarting, {"takeovers": TAKEOVERS, **values}
+            )
+        except StoreUnavailable as error:
+            # The record can be read and not written, as on a standby: another attempt has run, and may have done all.
+            raise StoreUndecided(retry_after=error.retry_after) from error
         return Seen(rows[0][0], before, rows[0][1]) if rows else Seen(None, before)
 
     def _find_unless_admitted(self, asked: Asked, quota: Quota) -> Record | None:

@@ -21,6 +21,7 @@ from flask_idempotency.core.snapshot import Snapshot
 from flask_idempotency.errors import ConfigError, OutcomeUnknown, StoreUnavailable
 from flask_idempotency.stores import file_locks, forks, open_store
 from flask_idempotency.stores import sqlite as module
+from flask_idempotency.stores.contract import StoreUndecided
 from flask_idempotency.stores.memory import MemoryStore
 from flask_idempotency.stores.sqlite import BUSY_TIMEOUT, SqliteStore
 from flask_idempotency.stores.sqlite_file import make_private
@@ -396,6 +397,19 @@ def test_a_replay_that_had_to_wait_for_the_writer_keeps_nobody_else_waiting(
             pass
 
     assert isinstance(found, Settled)
+
+
+def test_a_record_that_can_be_read_but_not_taken_over_is_not_taken_for_a_store_that_is_down(
+    open_at: Callable[..., SqliteStore], path: Path
+):
+    store = open_at(path, "?timeout=0.05")
+    store.create()
+    first = store.claim(make_asked(), LEASE)
+    assert isinstance(first, Claim)
+    store.release(first)
+
+    with another_writer(path), pytest.raises(StoreUndecided):
+        store.claim(make_asked(), LEASE)
 
 
 def finish_as_rival(store: SqliteStore) -> None:
