@@ -19,6 +19,7 @@ from flask_idempotency.core.reference import Reference
 from flask_idempotency.core.scope import Scope
 from flask_idempotency.core.snapshot import Answer
 from flask_idempotency.errors import ClaimLost, IdempotencyError, OutcomeUnknown, WorkRefused
+from flask_idempotency.stores.contract import StoreUndecided
 from flask_idempotency.stores.database import Message, Rows, first_line, log
 from flask_idempotency.stores.file_locks import FileLocks
 from flask_idempotency.stores.forks import start_afresh_in_child
@@ -87,7 +88,11 @@ class SqliteTransactions(SqlTransactionalStore):
                 return self._enter_as_writer(connection, asked, patience, locks, within=within)
             return self._made_late(connection, self._look(connection, asked, has_past=False), locks)
         except sqlite3.Error as error:
-            raise self._unavailable(error) from error
+            refusal = self._unavailable(error)
+            if locks is None and error.sqlite_errorname.startswith("SQLITE_BUSY"):
+                # Whoever has the writer's lock may be running this very request.
+                raise StoreUndecided(retry_after=refusal.retry_after) from error
+            raise refusal from error
         finally:
             if isinstance(locks, FileLocks) and _HELD.get(id(connection)) is not locks:
                 locks.close()

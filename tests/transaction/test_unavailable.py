@@ -6,6 +6,9 @@ from flask import request
 from sqlalchemy.exc import OperationalError
 
 from flask_idempotency import idempotent
+from flask_idempotency.stores import file_locks
+from tests.apps.shop import Gate
+from tests.stores.others import meanwhile
 
 UNPROTECTED = "Idempotency-Unprotected"
 
@@ -65,3 +68,25 @@ def test_a_session_whose_connection_was_lost_before_the_claim_begins_afresh(make
 
     assert (answer.status_code, answer.headers[UNPROTECTED]) == (201, "true")
     assert (shop.notes, shop.records) == (["tea"], 0)
+
+
+def test_without_locks_a_duplicate_does_not_run_beside_the_first_request(make_sqlite_shop, monkeypatch):
+    monkeypatch.setattr(file_locks, "IS_AVAILABLE", False)
+    shop, gate, runs = make_sqlite_shop(engine={"connect_args": {"timeout": 0.3}}), Gate(), []
+    shop.begin()
+
+    def mail():
+        runs.append("mail")
+        if len(runs) == 1:
+            gate.stop()
+        return "sent"
+
+    shop.serve(idempotent(unavailable="run")(mail))
+
+    with meanwhile(lambda: shop.send().status_code) as first:
+        gate.wait_for_view()
+        with meanwhile(shop.send) as answers:
+            pass
+        gate.open()
+
+    assert (first, [answer.status_code for answer in answers], runs) == ([200], [503], ["mail"])
