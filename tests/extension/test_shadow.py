@@ -510,6 +510,15 @@ def test_steps_are_refused_because_nothing_is_recorded(make_api, step):
     )
 
 
+def test_the_file_is_for_its_owner_only(make_api):
+    api = make_api()
+    api.send()
+    kept = api.app.extensions["idempotency"].observations
+    kept.flush()
+
+    assert kept.path.stat().st_mode & 0o077 == 0
+
+
 def test_an_app_that_enforces_observes_nothing(tmp_path):
     app = Flask("api", instance_path=str(tmp_path / "instance"))
     app.config["IDEMPOTENCY_HOUSEKEEPING"] = False
