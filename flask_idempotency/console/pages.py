@@ -30,6 +30,7 @@ KINDS = {
     "not kept": "not kept",
     "handed over": "handed over to a job",
     "accepted": "answered with a receipt",
+    "unprotected": "unprotected",
 }
 ALWAYS = 3  # of these are in the legend, whether or not there were any
 SPANS = {"1h": ("the last hour", 60), "6h": ("the last 6 hours", 360), "24h": ("the last 24 hours", 1440)}

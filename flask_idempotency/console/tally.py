@@ -9,7 +9,7 @@ from time import time
 from typing import Any
 
 from blinker import NamedSignal
-from flask import Flask
+from flask import Flask, has_request_context, request
 
 from flask_idempotency import signals
 
@@ -17,12 +17,14 @@ NAME = "idempotency_console"  # in app.extensions
 MINUTE = 60
 KEPT = 24 * 60  # minutes
 ACCEPTED = 202
+_COUNTED = "flask_idempotency.tallied"  # whether a request was counted, in its environ
 
 ENDS: dict[NamedSignal, str] = {
     signals.completed: "first",
     signals.replayed: "replayed",
     signals.released: "not kept",
     signals.handed_over: "handed over",
+    signals.ran_unprotected: "unprotected",
 }
 """What became of a request, by the signal that ends it. A refusal has a code too."""
 
@@ -102,12 +104,22 @@ def tally_of(app: Flask) -> Tally:
 
 
 def _end(tally: Tally, outcome: str, app: Flask, *, late: bool = False, **_: Any) -> None:
-    if not late:  # its request was refused before, with outcome-unknown
+    if not late and not _is_counted():  # a late one's request was refused before, with outcome-unknown
         tally.end(outcome)
 
 
 def _refuse(tally: Tally, app: Flask, *, problem: str, status: int, endpoint: str | None = None, **_: Any) -> None:
-    tally.refuse(endpoint, problem, status)
+    if not _is_counted():
+        tally.refuse(endpoint, problem, status)
+
+
+def _is_counted() -> bool:
+    """Say whether the current request was counted before, and note that it is: a refusal in a view ends its run too."""
+    if not has_request_context():
+        return False
+    is_counted: bool = request.environ.get(_COUNTED, False)
+    request.environ[_COUNTED] = True
+    return is_counted
 
 
 def _happen(tally: Tally, event: str, app: Flask, **_: Any) -> None:

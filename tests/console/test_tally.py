@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from flask_idempotency import console
+from flask_idempotency import console, effect, signals
 from flask_idempotency.console.plots import HEIGHT, WIDTH, round_up, stack
 from flask_idempotency.console.tally import Tally, tally_of
 from tests.apps.shop import Shop
@@ -32,6 +32,26 @@ def test_every_request_is_counted_once_by_its_outcome(shop, operator, stuck):
     page = operator.see("/")
     assert "1 first answers 1 replays 3 refused" in page
     assert "plain key-invalid 1" in page
+
+
+def test_a_refusal_in_a_view_is_counted_once(shop):
+    def call(_):
+        raise TimeoutError
+
+    shop.answer = lambda: effect("charge", call)
+    answer = shop.send()
+
+    assert answer.json["code"] == "outcome-unknown"
+    assert totals(tally_of(shop.app)) == {"refused": 1}
+
+
+def test_a_run_without_the_store_is_counted(shop):
+    tally = tally_of(shop.app)
+
+    with shop.app.test_request_context("/orders"):
+        signals.tell(signals.ran_unprotected, reference=None)
+
+    assert totals(tally) == {"unprotected": 1}
 
 
 def test_two_apps_in_one_process_are_counted_apart(make_shop):
