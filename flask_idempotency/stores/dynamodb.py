@@ -92,6 +92,11 @@ class DynamoStore(DynamoListing):
             except ConditionFailed as failure:
                 item = failure.item
                 self._remember(asked.id)
+            except StoreUnavailable as error:
+                if item is None:
+                    raise
+                # The item was read and cannot be written, as when its table is throttled: another attempt has run.
+                raise StoreUndecided(retry_after=error.retry_after) from error
         raise StoreUndecided(retry_after=1)
 
     def _begin(

@@ -17,6 +17,7 @@ from flask_idempotency.core.reference import reference_of
 from flask_idempotency.core.snapshot import NotKept, Snapshot
 from flask_idempotency.errors import BodyTooLarge, ConfigError, StoreUnavailable
 from flask_idempotency.stores import TablesMissing, open_store
+from flask_idempotency.stores.contract import StoreUndecided
 from flask_idempotency.stores.dynamodb import DynamoStore
 from flask_idempotency.stores.dynamodb_schema import INDEX
 from flask_idempotency.testing import LEASE, MOMENT, RETENTION, make_asked
@@ -357,3 +358,20 @@ def test_in_doubt_about_the_time_nothing_is_over(store: DynamoStore, monkeypatch
     assert still_held
     assert still_there is not None
     assert store.find(claim.id) is None
+
+
+# -- writes that are refused -------------------------------------------------------------------------------------------
+
+
+def test_an_item_that_can_be_read_but_not_taken_over_is_not_taken_for_a_service_that_is_down(
+    store: DynamoStore, monkeypatch: pytest.MonkeyPatch
+):
+    store.release(claimed(store.claim(make_asked(), LEASE)))
+
+    def throttle(*_: Any, **__: Any) -> None:
+        raise StoreUnavailable(retry_after=1)
+
+    monkeypatch.setattr(store._table, "update", throttle)
+
+    with pytest.raises(StoreUndecided):
+        store.claim(make_asked(), LEASE)
