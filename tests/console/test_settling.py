@@ -182,6 +182,7 @@ def test_an_answer_that_is_forgotten_is_gone_and_its_retry_runs_nothing(shop, op
     retry = shop.send()
 
     assert page.status_code == 303
+    assert "every retry gets 410, and nothing runs" in operator.see(f"/records/{known}")
     assert (retry.status_code, retry.json["code"]) == (410, "body-not-kept")
     assert shop.n == 1
     [record] = shop.records()
