@@ -6,6 +6,7 @@ from datetime import timedelta
 from flask import request
 from sqlalchemy import Connection
 from sqlalchemy.orm import Session
+from sqlalchemy.pool import PoolProxiedConnection
 
 from flask_idempotency.core.decision import Refuse, Replay, is_in_flight
 from flask_idempotency.core.record import Asked, Busy, Claim, Record, Settled
@@ -29,6 +30,8 @@ from flask_idempotency.sessions.app_sessions import (
 from flask_idempotency.sessions.borrowing import BorrowedConnection, outer_connection, settle_sessions
 from flask_idempotency.sessions.isolation import is_in_autocommit
 from flask_idempotency.state import State
+from flask_idempotency.stores import TransactionalStore
+from flask_idempotency.stores.contract import StoreUndecided
 from flask_idempotency.stores.database import ConnectionLost, first_line
 
 AUTOCOMMIT = (
@@ -123,8 +126,6 @@ def _enter(
         found = store.enter(pooled.driver_connection, asked, patience=patience, idle=policy.lease, within=within)
         if isinstance(found, Claim):
             return TransactionAttempt(state, policy, asked, found, connection, pooled, session)
-        if session is not None:
-            store.leave(pooled.driver_connection)
     except ConnectionLost as error:
         log.warning("store_unavailable: the app's connection was dead: %s", first_line(error.__cause__ or error))
         pooled.invalidate()
@@ -141,4 +142,19 @@ def _enter(
         raise
     if session is None:
         give_back(pooled)
+    else:
+        _leave(store, pooled)
     return found
+
+
+def _leave(store: TransactionalStore, pooled: PoolProxiedConnection) -> None:
+    """Leave the app's transaction as it was. Raises StoreUndecided if the connection is lost: something was found."""
+    try:
+        store.leave(pooled.driver_connection)
+    except Exception as error:
+        log.warning("store_unavailable: the app's connection was lost: %s", type(error).__name__)
+        pooled.invalidate()
+        raise StoreUndecided(retry_after=1) from error
+    except BaseException:
+        pooled.invalidate()  # as above
+        raise

@@ -90,3 +90,28 @@ def test_without_locks_a_duplicate_does_not_run_beside_the_first_request(make_sq
         gate.open()
 
     assert (first, [answer.status_code for answer in answers], runs) == ([200], [503], ["mail"])
+
+
+@pytest.mark.postgresql
+def test_a_request_that_was_found_finished_does_not_run_when_its_connection_is_lost(make_postgres_shop, monkeypatch):
+    shop, runs = make_postgres_shop(replay_cache=0), []
+
+    @shop.app.before_request
+    def read():
+        shop.db.session.execute(shop.db.text("SELECT 1"))
+
+    shop.begin()
+    shop.serve(idempotent(unavailable="run")(lambda: runs.append("mail") or "sent"))
+    first = shop.send()
+    store = shop.app.extensions["idempotency"].store
+    store.inner._repeated.clear()
+    leave = store.leave
+
+    def lose_the_connection(connection):
+        shop.sql("SELECT pg_terminate_backend(:number)", number=connection.info.backend_pid)
+        leave(connection)
+
+    monkeypatch.setattr(store, "leave", lose_the_connection)
+    second = shop.send()
+
+    assert (first.status_code, second.status_code, runs) == (200, 503, ["mail"])
