@@ -22,6 +22,7 @@ from flask_idempotency.errors import (
     StoreUnavailable,
     WorkRefused,
 )
+from flask_idempotency.stores.contract import StoreUndecided
 from flask_idempotency.stores.database import (
     ConnectionLost,
     Fault,
@@ -86,7 +87,10 @@ class PostgresTransactions(PostgresPartitions):
         found = self._take(connection, asked, [*begin, *self._wait(request, patience), *take], patience, say)
         if found == Busy(None, timedelta(0)):
             # The server does not release both locks at the same instant: try again a moment later.
-            again = self._take(connection, asked, [_RELEASE, *self._wait(record, A_MOMENT), *take], A_MOMENT)
+            try:
+                again = self._take(connection, asked, [_RELEASE, *self._wait(record, A_MOMENT), *take], A_MOMENT)
+            except StoreUnavailable as error:
+                raise StoreUndecided(retry_after=error.retry_after) from error  # somebody has the record's lock
             found = found if isinstance(again, Busy) else again
         if within and isinstance(found, Claim):
             assert isinstance(found.guard, Transaction), "this guard gives no other"

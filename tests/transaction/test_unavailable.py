@@ -7,6 +7,7 @@ from sqlalchemy.exc import OperationalError
 
 from flask_idempotency import idempotent
 from flask_idempotency.stores import file_locks
+from flask_idempotency.stores.database import ConnectionLost
 from tests.apps.shop import Gate
 from tests.stores.others import meanwhile
 
@@ -115,3 +116,34 @@ def test_a_request_that_was_found_finished_does_not_run_when_its_connection_is_l
     second = shop.send()
 
     assert (first.status_code, second.status_code, runs) == (200, 503, ["mail"])
+
+
+@pytest.mark.postgresql
+def test_another_request_with_the_key_does_not_run_beside_the_first_when_its_connection_is_lost(
+    make_postgres_shop, monkeypatch
+):
+    shop, gate, runs = make_postgres_shop(), Gate(), []
+    shop.begin()
+
+    def mail():
+        runs.append("mail")
+        if len(runs) == 1:
+            gate.stop()
+        return "sent"
+
+    shop.serve(idempotent(unavailable="run")(mail))
+    store = shop.app.extensions["idempotency"].store.inner
+    take = store._take
+
+    def take_or_lose(connection, asked, messages, patience, *say):
+        if patience:  # the second look at a lock that somebody has
+            raise ConnectionLost(retry_after=1)
+        return take(connection, asked, messages, patience, *say)
+
+    with meanwhile(lambda: shop.send(data="a").status_code) as first:
+        gate.wait_for_view()
+        monkeypatch.setattr(store, "_take", take_or_lose)
+        second = shop.send(data="b")
+        gate.open()
+
+    assert (first, second.status_code, runs) == ([200], 503, ["mail"])
