@@ -196,7 +196,7 @@ def _open(state: State, asked: Request, options: Options, *, at_decorator: bool 
             state.outages.end(asked.endpoint)
     except RequestRefused as error:
         course = Refuse(error)
-        if _may_run_unprotected(opening, asked, error):
+        if _may_run_unprotected(opening, asked, error) and not _has_undone(state):
             course, missed, known = Unprotected(), known, None  # there will be no record that it could lead to
         if error.reference is not None:
             known = Reference(error.reference)
@@ -236,13 +236,21 @@ def _may_run_unprotected(opening: Opening, asked: Request, error: RequestRefused
     return isinstance(error, StoreUnavailable) and not isinstance(error, StoreUndecided)
 
 
+def _has_undone(state: State) -> bool:
+    """End the app's sessions, because what a hook has read on a dead connection would fail in the view.
+
+    Say whether a hook had written something: an answer must not be given without it.
+    """
+    if state.given_database is None:
+        return False
+    from flask_idempotency.sessions.app_sessions import undo_sessions  # brings SQLAlchemy's ORM, as in refusals.py
+
+    return undo_sessions(state.given_database, state.transactional_store)
+
+
 def _note_unprotected(state: State, asked: Request, known: Reference | None) -> None:
     state.outages.begin(asked.endpoint)
     signals.tell(signals.ran_unprotected, reference=known)
-    if state.given_database is not None:
-        from flask_idempotency.sessions.app_sessions import end_sessions  # brings SQLAlchemy's ORM, as in refusals.py
-
-        end_sessions(state.given_database)  # what a hook has read on a dead connection would fail in the view
 
 
 def _may_link(state: State, policy: Policy) -> bool:

@@ -1,6 +1,7 @@
 """Finds the transactions that an app's sessions have begun, and ends them before ours begins on the same connection."""
 
 import logging
+from contextlib import suppress
 from typing import cast
 
 from sqlalchemy import Column, Connection
@@ -72,6 +73,16 @@ def end_sessions(database: Database) -> None:
             session.rollback()
         except SQLAlchemyError:
             session.invalidate()
+
+
+def undo_sessions(database: Database, store: TransactionalStore) -> bool:
+    """End the sessions as ``end_sessions`` does; say whether one had written something, which is undone."""
+    was_written = False
+    for session in open_sessions(database):
+        with suppress(Exception):  # the connection is dead, and what was written on it is lost
+            was_written |= has_written_here(database, store, session)
+    end_sessions(database)
+    return was_written
 
 
 def has_changes(session: Session) -> bool:

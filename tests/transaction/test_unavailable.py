@@ -6,6 +6,7 @@ from flask import request
 from sqlalchemy.exc import OperationalError
 
 from flask_idempotency import idempotent
+from flask_idempotency.errors import StoreUnavailable
 from flask_idempotency.stores import file_locks
 from flask_idempotency.stores.database import ConnectionLost
 from tests.apps.shop import Gate
@@ -147,3 +148,30 @@ def test_another_request_with_the_key_does_not_run_beside_the_first_when_its_con
         gate.open()
 
     assert (first, second.status_code, runs) == ([200], 503, ["mail"])
+
+
+@pytest.mark.parametrize("flushes", [True, False])
+def test_what_a_hook_has_written_is_not_lost_in_silence(make_shop, monkeypatch, flushes):
+    shop, runs = make_shop(), []
+
+    @shop.app.before_request
+    def write():
+        shop.db.session.add(shop.db.Order(note="audit"))
+        if flushes:
+            shop.db.session.flush()
+
+    @shop.app.after_request
+    def commit(response):
+        shop.db.session.commit()
+        return response
+
+    shop.begin()
+    shop.serve(idempotent(unavailable="run", guard="lease")(lambda: runs.append("ran") or "ran"))
+
+    def refuse(*_, **__):
+        raise StoreUnavailable(retry_after=1)
+
+    monkeypatch.setattr(shop.app.extensions["idempotency"].store.inner, "claim", refuse)
+    answer = shop.send()
+
+    assert (answer.status_code, runs, shop.notes) == (503, [], [])
