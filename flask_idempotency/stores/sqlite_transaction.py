@@ -89,7 +89,7 @@ class SqliteTransactions(SqlTransactionalStore):
             return self._made_late(connection, self._look(connection, asked, has_past=False), locks)
         except sqlite3.Error as error:
             refusal = self._unavailable(error)
-            if locks is None and error.sqlite_errorname.startswith("SQLITE_BUSY"):
+            if locks is None and getattr(error, "sqlite_errorname", "").startswith("SQLITE_BUSY"):
                 # Whoever has the writer's lock may be running this very request.
                 raise StoreUndecided(retry_after=refusal.retry_after) from error
             raise refusal from error
