@@ -62,11 +62,12 @@ Steps = Generator[Step, Heard | Lost | None, None]
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One action: where it goes, its key, and whether its body is still there to be sent."""
+    """One action: where it goes, its key, whether its body is still there to be sent, and what is known before."""
 
     url: str
     key: str
     can_repeat: Callable[[], bool]
+    has_run: bool = False  # at another address: this is where a redirect went
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,7 @@ def follow(asked: Asked, policy: RetryPolicy, budget: Budget, around: Surroundin
     """Give the steps of an action; take the result of each. The last step is ``Ended``."""
     began = around.clock()
     attempts = failures = 0
-    has_run = False
+    has_run = asked.has_run
     reference: str | None = None
 
     def left() -> float | None:

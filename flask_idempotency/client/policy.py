@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from uuid import uuid4
 
+SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})  # with a key, they fetch what a redirect points to
 TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110's: what a header and a method are named
 
 

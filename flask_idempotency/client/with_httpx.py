@@ -29,7 +29,8 @@ from flask_idempotency.client.course import (
 from flask_idempotency.client.deciding import Lost
 from flask_idempotency.client.errors import NotDone, OutcomeUnknown, is_distrust
 from flask_idempotency.client.httpx_bodies import Once, hold, hold_async, read, read_async
-from flask_idempotency.client.policy import RetryPolicy
+from flask_idempotency.client.outcome import Outcome
+from flask_idempotency.client.policy import SAFE, RetryPolicy
 
 _NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)
 _LASTING = (httpx.UnsupportedProtocol, httpx.LocalProtocolError)
@@ -50,7 +51,10 @@ class _Action:
         # In the request itself: httpx copies its headers when it follows a redirect, and so the key stays the same.
         key = request.headers.setdefault(policy.header, policy.make_key())
         self._request, self._policy = request, policy
-        self._steps = follow(Asked(str(request.url), key, self._can_repeat), policy, budget, around)
+        # httpx copies the extensions too, so the outcome at the address that redirected is known here.
+        before = request.extensions.get("idempotency")
+        has_run = request.method in SAFE or (isinstance(before, Outcome) and before.may_have_run)
+        self._steps = follow(Asked(str(request.url), key, self._can_repeat, has_run), policy, budget, around)
         self._error: httpx.TransportError | None = None
         self._is_lasting = False
         self.held: httpx.Response | None = None  # the last answer, if it is still to be read
@@ -101,6 +105,8 @@ class _Action:
         if response is not None:
             response.request = self._request
             response.extensions["idempotency"] = outcome
+            if response.has_redirect_location:
+                self._request.extensions["idempotency"] = outcome
             if outcome.course != "given up" or not outcome.may_have_run:
                 return response  # type: ignore[no-any-return]  # it is ours
         if self._is_lasting and not outcome.may_have_run and self._error is not None:

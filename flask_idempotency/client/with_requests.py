@@ -16,7 +16,7 @@ from flask_idempotency.client.budget import Budget
 from flask_idempotency.client.course import ABOUT_THE_BODY, Asked, Ended, Heard, Look, Pause, Send, Surroundings, follow
 from flask_idempotency.client.deciding import Lost
 from flask_idempotency.client.errors import NotDone, OutcomeUnknown, is_distrust
-from flask_idempotency.client.policy import RetryPolicy
+from flask_idempotency.client.policy import SAFE, RetryPolicy
 
 _LOST = (
     requests.ConnectionError,
@@ -85,13 +85,14 @@ class Adapter(BaseAdapter):
     ) -> requests.Response:
         """Send a request, as often as its policy allows. Raises NotDone and OutcomeUnknown."""
         options: dict[str, Any] = {"verify": verify, "cert": cert, "proxies": proxies}
-        if not self._policy.is_action(request.method or "", is_keyed=self._policy.header in request.headers):
+        method = (request.method or "").upper()
+        if not self._policy.is_action(method, is_keyed=self._policy.header in request.headers):
             return self._wrapped.send(request, stream=stream, timeout=timeout, **options)
         # In the request itself: requests copies its headers when it follows a redirect, and so the key stays the same.
         key = _text(request.headers.setdefault(self._policy.header, self._policy.make_key()))
         body: Any = _held(request.body, self._policy.max_body)
         request.body = body
-        asked = Asked(request.url or "", key, lambda: not (isinstance(body, _Once) and body.is_begun))
+        asked = Asked(request.url or "", key, lambda: not (isinstance(body, _Once) and body.is_begun), method in SAFE)
         steps = follow(asked, self._policy, self._budget, self._around)
         step = next(steps)
         error: requests.RequestException | None = None

@@ -181,6 +181,13 @@ def test_a_redirect_that_repeats_the_request_keeps_its_key_and_body(open_world, 
     assert outcome_of(response).course == "replayed"
 
 
+@pytest.mark.parametrize("act", [DOWN, Told(429)], ids=["no connection", "too many requests"])
+def test_an_action_that_was_answered_by_a_redirect_is_not_called_undone(open_world, act):
+    ending = open_world(Told(303, {"Location": "/orders/1"}), act, attempts=1).send(redirects=True)
+    assert isinstance(ending.error, OutcomeUnknown)
+    assert ending.error.outcome.may_have_run
+
+
 def test_the_get_after_a_303_belongs_to_its_action_and_is_retried(open_world):
     world = open_world(Told(303, {"Location": "/orders/1"}), LOST, Told(200))
 
