@@ -41,7 +41,7 @@ class Once(httpx.SyncByteStream, httpx.AsyncByteStream):
 def hold(request: httpx.Request, limit: int) -> None:
     """Hold a body that can be read once, so that it can be sent again; too long a one is sent once."""
     stream: Any = request.stream
-    if isinstance(stream, (httpx.ByteStream, Once)):
+    if _is_held(stream):
         return
     pieces, size, rest = [], 0, iter(stream)
     for piece in rest:
@@ -56,7 +56,7 @@ def hold(request: httpx.Request, limit: int) -> None:
 async def hold_async(request: httpx.Request, limit: int) -> None:
     """Do the same for ``httpx.AsyncClient``."""
     stream: Any = request.stream
-    if isinstance(stream, (httpx.ByteStream, Once)):
+    if _is_held(stream):
         return
     pieces, size, rest = [], 0, aiter(stream)
     async for piece in rest:
@@ -98,6 +98,13 @@ async def read_async(response: httpx.Response, limit: int) -> tuple[httpx.Respon
     await response.aclose()
     raw = b"".join(pieces)
     return _again(response, httpx.ByteStream(raw)), raw
+
+
+def _is_held(stream: Any) -> bool:
+    """Say whether a body was held before, at the address that redirected. Raises StreamConsumed if it is used up."""
+    if isinstance(stream, Once) and stream.is_begun:
+        raise httpx.StreamConsumed  # what is left of it is not the action
+    return isinstance(stream, (httpx.ByteStream, Once))
 
 
 def _again(response: httpx.Response, stream: Any) -> httpx.Response:

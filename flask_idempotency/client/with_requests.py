@@ -92,6 +92,8 @@ class Adapter(BaseAdapter):
         key = _text(request.headers.setdefault(self._policy.header, self._policy.make_key()))
         body: Any = _held(request.body, self._policy.max_body)
         request.body = body
+        if not isinstance(body, _Once):
+            request._body_position = None  # requests need not rewind it to follow a redirect
         asked = Asked(request.url or "", key, lambda: not (isinstance(body, _Once) and body.is_begun), method in SAFE)
         steps = follow(asked, self._policy, self._budget, self._around)
         step = next(steps)
@@ -140,9 +142,14 @@ def _conclude(
 
 def _held(body: Any, limit: int) -> Any:
     """Hold a body that can be read once, so that it can be sent again; too long a one is sent once."""
+    if isinstance(body, _Once) and body.is_begun:
+        raise requests.exceptions.UnrewindableBodyError(
+            "The body is over max_body, so it was sent once and cannot follow a redirect: "
+            "send it to the new address, or raise RetryPolicy(max_body=...)."
+        )
     if body is None or isinstance(body, (bytes, str, _Once)):
         return body
-    rest = iter(lambda: body.read(1 << 16), b"") if hasattr(body, "read") else iter(body)
+    rest = _read(body) if hasattr(body, "read") else iter(body)
     pieces, size = [], 0
     for piece in rest:
         pieces.append(_bytes(piece))
@@ -150,6 +157,11 @@ def _held(body: Any, limit: int) -> Any:
         if size > limit:
             return _Once(pieces, map(_bytes, rest))
     return b"".join(pieces)
+
+
+def _read(file: Any) -> Iterator[str | bytes]:
+    while piece := file.read(1 << 16):  # a text file ends with "", and not with b""
+        yield piece
 
 
 def _question(request: requests.PreparedRequest, step: Look, header: str) -> requests.PreparedRequest:

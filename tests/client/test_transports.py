@@ -1,5 +1,6 @@
 """What the transports promise, the same for httpx, for httpx with async and for requests."""
 
+import io
 import json
 import pickle
 
@@ -179,6 +180,23 @@ def test_a_redirect_that_repeats_the_request_keeps_its_key_and_body(open_world, 
     assert [seen.method for seen in world.script.seen] == ["POST"] * 3
     assert len({(seen.key, seen.body) for seen in world.script.seen}) == 1
     assert outcome_of(response).course == "replayed"
+
+
+def test_a_body_that_was_sent_once_does_not_follow_a_redirect_as_an_empty_one(open_world):
+    world = open_world(Told(307, {"Location": "/elsewhere"}), MADE, max_body=5)
+
+    ending = world.send(redirects=True, content=iter([b"tea", b"for", b"two"]))
+
+    assert isinstance(ending.error, (httpx.StreamConsumed, requests.exceptions.UnrewindableBodyError))
+    assert [seen.body for seen in world.script.seen] == [b"teafortwo"]
+
+
+@pytest.mark.parametrize("file", [io.BytesIO, lambda body: io.StringIO(body.decode())], ids=["bytes", "text"])
+def test_a_file_follows_a_redirect_and_is_sent_again(file):
+    world = World("requests", Script(Told(307, {"Location": "/elsewhere"}), LOST, MADE), RetryPolicy(), None)
+
+    assert world.send(redirects=True, content=file(b"tea")).response.status_code == 201
+    assert [seen.body for seen in world.script.seen] == [b"tea"] * 3
 
 
 @pytest.mark.parametrize("act", [DOWN, Told(429)], ids=["no connection", "too many requests"])
