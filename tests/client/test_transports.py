@@ -182,6 +182,13 @@ def test_a_redirect_that_repeats_the_request_keeps_its_key_and_body(open_world, 
     assert outcome_of(response).course == "replayed"
 
 
+@pytest.mark.parametrize("kind", ["httpx", "async"])
+def test_a_lost_answer_is_remembered_over_a_redirect(kind):
+    world = World(kind, Script(LOST, Told(307, {"Location": "/elsewhere"}), *[DOWN] * 2), RetryPolicy(attempts=2), None)
+
+    assert isinstance(world.send(redirects=True).error, OutcomeUnknown)
+
+
 def test_a_body_that_was_sent_once_does_not_follow_a_redirect_as_an_empty_one(open_world):
     world = open_world(Told(307, {"Location": "/elsewhere"}), MADE, max_body=5)
 
