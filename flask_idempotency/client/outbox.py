@@ -48,6 +48,7 @@ class Outbox:
     ``headers`` names more headers that may be stored. Credentials belong to the client that sends, and not into a file.
     An action that may have reached the server is sent again for ``resend_within``, which must be shorter than the
     server remembers keys; one that never reached it, for ``max_age``. Then it is given up, and left to a person.
+    With a *policy* that has ``server_honours_keys=False``, what may have reached the server is not sent again at all.
     *wall* and *chance* are for tests.
     """
 
@@ -194,7 +195,9 @@ class Outbox:
         return {"data": action.body, "headers": headers, "allow_redirects": False}  # requests
 
     def _is_late(self, action: StoredAction, now: float) -> bool:
-        return action.sent_at is not None and now - action.sent_at > self._resend_within
+        if action.sent_at is None:
+            return False
+        return not self._policy.server_honours_keys or now - action.sent_at > self._resend_within
 
     def _pass(self, on_answer: OnAnswer | None, *, hurry: bool) -> Generator[StoredAction | Report, Any, None]:
         """Give each action that is due, and take what came of it: a response or an exception. At last, the report."""
@@ -235,6 +238,8 @@ class Outbox:
         """Say why an action is not sent any more, or nothing."""
         now = self._file.now()
         if self._is_late(action, now):
+            if not self._policy.server_honours_keys:
+                return "it may have taken effect, and the server may not honour keys; find out whether it did"
             return (
                 f"it was first sent more than {self._resend_within / 3600:g} hours ago, and the server may have "
                 "forgotten its key; find out whether it took effect"

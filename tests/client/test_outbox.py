@@ -319,6 +319,20 @@ def test_no_key_is_sent_again_once_the_server_may_have_forgotten_it(desk):
     assert desk.told(MADE).send().done == 1
 
 
+def test_nothing_that_may_have_run_is_sent_again_to_a_server_that_may_ignore_keys(tmp_path):
+    desk = Desk(tmp_path / "o.sqlite", policy=RetryPolicy(server_honours_keys=False))
+    desk.put(1)
+
+    desk.told(DOWN).send()
+    desk.told(LOST).send(hurry=True)
+    assert desk.told(MADE).send(hurry=True).given_up == 1
+
+    assert desk.bodies == []
+    assert "may not honour keys" in desk.outbox.browse()[0].reason
+    with pytest.raises(OutboxError, match="anyway"):
+        desk.outbox.retry(1)
+
+
 def test_too_many_requests_before_do_not_hide_that_one_may_have_arrived(desk):
     desk.put(1)
     desk.told(LOST, Told(429)).send(RetryPolicy(attempts=2))
