@@ -26,7 +26,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 5.0, 900.0  # seconds between two passes: one that 
 KEPT = timedelta(days=7)  # for whoever wants to see what was done
 _PRINTABLE = re.compile(r"[\t -~]*")
 _KEY = re.compile(r'[!-+\--~]{1,255}|"[ !#-+\--~]{1,253}"')  # in double quotes, if the server wants it so
-_OF_THE_WIRE = {"httpx.TransportError", "requests.exceptions.RequestException"}
+_OF_THE_WIRE = {"httpx.TransportError", "httpx.HTTPStatusError", "requests.exceptions.RequestException"}
 
 OnAnswer = Callable[[StoredAction, Any], object]
 
@@ -210,9 +210,12 @@ class Outbox:
                 self._file.give_up(action.id, status=None, reference=None, reason=reason)
                 given_up += 1
                 continue
-            self._file.begin_attempt(action.id)
+            if not self._file.begin_attempt(action.id):
+                continue  # somebody dropped it just now
             result = yield action
             if isinstance(result, Exception) and not _is_of_the_wire(result):
+                # Later ones go first in the next pass, which would else fail at this action for ever.
+                self._wait(action, Lost(True, f"{type(result).__name__}: {result}"), may_have_run=True)
                 raise result
             said, response = self._said(result)
             if self._is_to_wait(said):
@@ -226,7 +229,12 @@ class Outbox:
                 given_up += 1
             else:
                 if on_answer is not None:
-                    on_answer(action, response)
+                    try:
+                        on_answer(action, response)
+                    except Exception as error:
+                        failed = Lost(True, f"on_answer raised {type(error).__name__}")
+                        self._wait(action, failed, may_have_run=True)
+                        raise
                 self._file.finish(action.id, status=said.status, reference=said.reference)
                 done += 1
         next_in = self._file.seconds_to_next()

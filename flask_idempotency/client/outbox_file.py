@@ -73,7 +73,9 @@ FIND = "SELECT * FROM action WHERE id = :id"
 FIND_KEY = "SELECT * FROM action WHERE key = :key"
 BROWSE = "SELECT * FROM action WHERE :state IS NULL OR state = :state ORDER BY id"
 COUNT = "SELECT state, count(*), min(stored_at) FROM action GROUP BY state"
-BEGIN_ATTEMPT = "UPDATE action SET sent_at = coalesce(sent_at, :now), attempts = attempts + 1 WHERE id = :id"
+BEGIN_ATTEMPT = (
+    "UPDATE action SET sent_at = coalesce(sent_at, :now), attempts = attempts + 1 WHERE id = :id AND state = 'waiting'"
+)
 WAIT = """
 UPDATE action SET due_at = :due_at, sent_at = CASE WHEN :may_have_run THEN sent_at ELSE :sent_before END,
                   status = :status, reason = :reason, reference = coalesce(:reference, reference)
@@ -200,9 +202,9 @@ class OutboxFile:
         oldest = None if first is None else max(0.0, now - first)
         return Progress(waiting, found.get("given up", (0, 0))[0], found.get("done", (0, 0))[0], oldest)
 
-    def begin_attempt(self, id: int) -> None:
-        """Note that an action may reach the server from now on."""
-        self._change(BEGIN_ATTEMPT, id=id)
+    def begin_attempt(self, id: int) -> bool:
+        """Note that an action may reach the server from now on; give False if it is not there to be sent any more."""
+        return self._change(BEGIN_ATTEMPT, id=id) == 1
 
     def wait(self, action: StoredAction, seconds: float, **told: Any) -> None:
         """Have an action wait for its next attempt. What certainly did not run is as old as it was before."""
@@ -242,9 +244,10 @@ class OutboxFile:
                 return
             yield True
 
-    def _change(self, statement: str, **parameters: Any) -> None:
+    def _change(self, statement: str, **parameters: Any) -> int:
         with self._open() as connection:
-            connection.execute(statement, {**parameters, "now": self._now(connection, writes=True)})
+            changed = connection.execute(statement, {**parameters, "now": self._now(connection, writes=True)})
+            return changed.rowcount
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:

@@ -261,6 +261,7 @@ def test_an_answer_is_handed_over_before_it_counts_as_done_so_none_is_missed(des
         desk.send(on_answer=fail)
     assert desk.states() == ["waiting"]
 
+    desk.wall += HOUR
     desk.told(REPLAY).send(on_answer=lambda action, response: heard.append((action.id, outcome_of(response).course)))
 
     assert heard == [(1, "first"), (1, "replayed")]
@@ -277,6 +278,54 @@ def test_a_mistake_of_the_program_is_not_taken_for_trouble_on_the_wire(desk):
     with pytest.raises(TypeError):
         desk.outbox.send(Broken())
     assert desk.states() == ["waiting"]
+
+
+def test_an_action_that_cannot_be_sent_does_not_keep_the_others_waiting_for_ever(desk):
+    desk.outbox.put("POST", "http://api.test/\x00")
+    desk.put(2)
+
+    with pytest.raises(httpx.InvalidURL):
+        desk.send()
+    assert desk.told(MADE).send().done == 1
+
+    assert desk.states() == ["waiting", "done"]
+    assert "InvalidURL" in desk.outbox.browse("waiting")[0].reason
+
+
+def test_an_answer_that_the_program_cannot_take_does_not_keep_the_others_waiting_for_ever(desk):
+    desk.put(1)
+    desk.put(2)
+
+    def fail_at_the_first(action, response):
+        if action.id == 1:
+            raise RuntimeError("the app's own")
+
+    with pytest.raises(RuntimeError):
+        desk.send(on_answer=fail_at_the_first)
+    assert desk.told(MADE).send(on_answer=fail_at_the_first).done == 1
+    assert "on_answer raised RuntimeError" in desk.outbox.browse("waiting")[0].reason
+
+
+def test_a_client_that_raises_for_errors_has_them_read(desk):
+    desk.put(1)
+    server = httpx.MockTransport(lambda request: httpx.Response(404))
+
+    with httpx.Client(transport=server, event_hooks={"response": [httpx.Response.raise_for_status]}) as client:
+        assert desk.outbox.send(client).given_up == 1
+
+
+def test_an_action_that_is_dropped_before_its_turn_is_not_sent(desk, monkeypatch):
+    desk.put(1)
+    begin_attempt = desk.outbox._file.begin_attempt
+
+    def begin_too_late(id):
+        desk.outbox.drop(id)
+        return begin_attempt(id)
+
+    monkeypatch.setattr(desk.outbox._file, "begin_attempt", begin_too_late)
+
+    assert desk.send().done == 0
+    assert desk.script.seen == []
 
 
 # Age
