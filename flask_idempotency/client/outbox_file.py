@@ -137,14 +137,18 @@ class OutboxFile:
     """One file. Its connections are opened for each call, so that threads and processes can share it."""
 
     def __init__(self, path: Path, wall: Callable[[], float], *, create: bool) -> None:
-        self.path = path
         self._wall = wall
         if not path.exists():
             if not create:
                 raise OutboxError(f"There is no outbox at {path}.")
             if not path.parent.is_dir():
                 raise OutboxError(f"The outbox {path} cannot be made: its folder does not exist.")
-            path.touch(mode=0o600)  # it holds what users sent
+            try:
+                path.touch(mode=0o600)  # it holds what users sent
+            except OSError as error:
+                raise OutboxError(f"The outbox {path} cannot be made: {error.strerror}.") from error
+        self.path = path.resolve()  # the program may change its folder, and a link to the file must find the same lock
+        self._address = f"{self.path.as_uri()}?mode=rw"  # a file that was removed since is not made anew, and empty
         with self._open():
             pass
 
@@ -236,7 +240,12 @@ class OutboxFile:
     @contextmanager
     def sole_sender(self) -> Iterator[bool]:
         """Hold the lock of the one process that sends; give False if another does. The system frees a dead one's."""
-        with self.path.with_name(f"{self.path.name}.lock").open("ab") as file:
+        lock = self.path.with_name(f"{self.path.name}.lock")
+        try:
+            file = lock.open("ab")
+        except OSError as error:
+            raise OutboxError(f"Nothing was sent: {lock} cannot be opened: {error.strerror}.") from error
+        with file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -253,7 +262,9 @@ class OutboxFile:
     def _open(self) -> Iterator[sqlite3.Connection]:
         """Open a transaction that has the file for itself, and is on the disk at its end."""
         try:
-            with closing(sqlite3.connect(self.path, timeout=PATIENCE, isolation_level=None)) as connection:
+            with closing(
+                sqlite3.connect(self._address, timeout=PATIENCE, isolation_level=None, uri=True)
+            ) as connection:
                 connection.row_factory = sqlite3.Row
                 connection.execute(
                     "PRAGMA synchronous = EXTRA"
@@ -267,7 +278,9 @@ class OutboxFile:
                     if connection.in_transaction:
                         connection.execute("ROLLBACK")
         except sqlite3.Error as error:
-            raise OutboxError(f"The outbox {self.path} cannot be used: {error}. Nothing in it was lost.") from error
+            raise OutboxError(
+                f"The outbox {self.path} cannot be used: {error}. This call changed nothing in it."
+            ) from error
 
     def _check(self, connection: sqlite3.Connection) -> None:
         """Refuse a file that is not ours; make the table in an empty one."""

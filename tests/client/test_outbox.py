@@ -477,6 +477,42 @@ def test_a_file_that_is_no_database_is_refused_and_left_as_it_is(tmp_path):
     assert path.read_text() == "my notes " * 1000
 
 
+def test_an_outbox_is_found_after_the_program_has_changed_its_folder(tmp_path, monkeypatch):
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "one")
+    outbox = Outbox("actions.sqlite")
+    outbox.put("POST", URL)
+    monkeypatch.chdir(tmp_path / "two")
+
+    assert outbox.progress().waiting == 1
+    assert not [*(tmp_path / "two").iterdir()]
+
+
+def test_a_link_to_an_outbox_has_the_same_lock(desk, tmp_path):
+    (tmp_path / "link").symlink_to(desk.path)
+
+    with desk.outbox._file.sole_sender():
+        assert Outbox(tmp_path / "link").send(None).is_busy
+
+
+def test_an_outbox_that_was_removed_is_not_made_anew(desk):
+    desk.put(1)
+    desk.path.unlink()
+
+    with pytest.raises(OutboxError, match="unable to open"):
+        desk.put(2)
+    assert not desk.path.exists()
+
+
+def test_a_folder_that_cannot_be_written_to_is_said_in_a_sentence(desk):
+    with pytest.raises(OutboxError, match="cannot be made"):
+        Outbox("/proc/actions.sqlite")
+    desk.path.with_name(f"{desk.path.name}.lock").mkdir()
+    with pytest.raises(OutboxError, match="Nothing was sent"):
+        desk.send()
+
+
 def test_a_folder_that_is_missing_is_named(tmp_path):
     with pytest.raises(OutboxError, match="its folder does not exist"):
         Outbox(tmp_path / "nowhere" / "actions.sqlite")
@@ -623,9 +659,9 @@ def no_room():
 
 def test_a_full_disk_is_said_before_anything_is_sent(desk):
     desk.put(1)
-    with no_room(), pytest.raises(OutboxError, match="Nothing in it was lost"):
+    with no_room(), pytest.raises(OutboxError, match="changed nothing"):
         desk.put(2)
-    with no_room(), pytest.raises(OutboxError, match="Nothing in it was lost"):
+    with no_room(), pytest.raises(OutboxError, match="changed nothing"):
         desk.send()
 
     assert desk.script.seen == []
