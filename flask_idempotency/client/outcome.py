@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from flask_idempotency.client.policy import SAFE
+
 
 class Course(StrEnum):
     """How an action ended."""
@@ -38,8 +40,17 @@ def outcome_of(response: Any) -> Outcome | None:
 
     ``None`` if the request was no action: it has no key, or it was not sent through a transport of this package.
     """
-    for each in (response, *reversed(response.history)):
+    hops = (response, *reversed(response.history))
+    # After a 303, the action's answer is the redirect; the GET has only fetched what it points to.
+    for each in sorted(hops, key=_only_fetches):
         found = getattr(each, "extensions", {}).get("idempotency") or getattr(each, "idempotency", None)
         if isinstance(found, Outcome):
             return found
     return None
+
+
+def _only_fetches(response: Any) -> bool:
+    try:
+        return response.request.method in SAFE
+    except (AttributeError, RuntimeError):  # it was made by hand, without a request
+        return False

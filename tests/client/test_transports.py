@@ -213,6 +213,13 @@ def test_an_action_that_was_answered_by_a_redirect_is_not_called_undone(open_wor
     assert ending.error.outcome.may_have_run
 
 
+def test_the_outcome_after_a_303_is_the_actions_and_not_that_of_the_get(open_world):
+    moved = Told(303, {"Location": "/orders/1", "Idempotent-Replayed": "true", "Idempotency-Reference": REFERENCE})
+    outcome = outcome_of(open_world(LOST, moved, Told(200)).send(redirects=True).response)
+
+    assert (outcome.course, outcome.attempts, outcome.reference) == ("replayed", 2, REFERENCE)
+
+
 def test_the_get_after_a_303_belongs_to_its_action_and_is_retried(open_world):
     world = open_world(Told(303, {"Location": "/orders/1"}), LOST, Told(200))
 
