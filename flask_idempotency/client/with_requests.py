@@ -51,9 +51,9 @@ class _Once:
 class Adapter(BaseAdapter):
     """An adapter for ``requests.Session`` that gives each action one key and retries it safely.
 
-    *wrapped* sends the requests, by default a ``requests.adapters.HTTPAdapter()``. Leave its own ``max_retries`` at 0:
-    retries within retries multiply. The rest is as for `Transport`. An answer that is asked for with ``stream=True`` is
-    not read, so one that is cut later is not retried.
+    *wrapped* sends the requests, by default a ``requests.adapters.HTTPAdapter()``. One with ``max_retries`` of its own
+    is refused, because its retries hide whether an earlier attempt was sent. The rest is as for `Transport`. An answer
+    that is asked for with ``stream=True`` is not read, so one that is cut later is not retried.
     """
 
     def __init__(
@@ -68,6 +68,9 @@ class Adapter(BaseAdapter):
         chance: Callable[[], float] = random.random,
     ) -> None:
         super().__init__()
+        retries = getattr(wrapped, "max_retries", None)
+        if retries is not None and (retries.total or (retries.total is None and (retries.connect or retries.read))):
+            raise ValueError("wrapped= has max_retries of its own: leave it at 0, and give Adapter(policy=...).")
         self._wrapped = wrapped or HTTPAdapter()
         self._policy = policy or RetryPolicy()
         self._budget = budget or Budget(clock=clock)

@@ -7,8 +7,11 @@ import pickle
 import httpx
 import pytest
 import requests
+from requests.adapters import HTTPAdapter
+from urllib3 import Retry
 
 from flask_idempotency.client import (
+    Adapter,
     Budget,
     Course,
     GaveUp,
@@ -187,6 +190,13 @@ def test_a_lost_answer_is_remembered_over_a_redirect(kind):
     world = World(kind, Script(LOST, Told(307, {"Location": "/elsewhere"}), *[DOWN] * 2), RetryPolicy(attempts=2), None)
 
     assert isinstance(world.send(redirects=True).error, OutcomeUnknown)
+
+
+@pytest.mark.parametrize("retries", [3, Retry(3, allowed_methods=None), Retry(None, read=2)])
+def test_retries_below_ours_are_refused_because_they_hide_what_was_sent(retries):
+    with pytest.raises(ValueError, match="max_retries"):
+        Adapter(HTTPAdapter(max_retries=retries))
+    Adapter(HTTPAdapter())
 
 
 def test_a_body_that_was_sent_once_does_not_follow_a_redirect_as_an_empty_one(open_world):
