@@ -59,7 +59,8 @@ def begin(number: int, given: Path | None) -> int:
     if not code.exists():
         code.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(LABS[number].file("begin"), code)
-    print(f"Lab {number}: {LABS[number].title}. Your code is {code}.\n")
+    title = LABS[number].title.removesuffix("?")
+    print(f"Lab {number}: {title}. Your code is {code}.\n")
     for check in LABS[number].checks:
         if found := outcome(check, code):
             print(f"The promise: {check.__doc__}\n\n{found}\n")
