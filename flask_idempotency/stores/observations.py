@@ -145,8 +145,11 @@ class _Writer:
                 self._thread = threading.current_thread()
 
     def _write(self, batch: list[Observation]) -> None:
+        from flask_idempotency.stores.sqlite_file import make_folders, make_private  # as above
+
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            make_folders(self._path.parent)
+            make_private(self._path, makes=True)
             with closing(_open(self._path)) as connection, _transaction(connection):
                 connection.executemany(_INSERT, map(astuple, batch))
                 connection.execute(_DROP_BEYOND, (MOST,))

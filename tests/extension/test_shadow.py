@@ -330,6 +330,15 @@ def test_neither_keys_nor_bodies_nor_callers_are_in_the_file_or_the_report(make_
     assert b"canary" not in api.app.extensions["idempotency"].observations.path.read_bytes()
 
 
+def test_nobody_else_may_read_the_file(make_api):
+    api = make_api()
+    api.send()
+    api.run()
+
+    path = api.app.extensions["idempotency"].observations.path
+    assert path.stat().st_mode & 0o077 == 0
+
+
 def test_the_file_keeps_only_the_last_requests(make_api, monkeypatch):
     monkeypatch.setattr(observations, "MOST", 3)
     api = make_api()
