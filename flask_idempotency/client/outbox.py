@@ -25,6 +25,7 @@ HEADERS: Final = frozenset(
 FIRST_PAUSE, LONGEST_PAUSE = 5.0, 900.0  # seconds between two passes: one that has no network asks again in minutes
 KEPT = timedelta(days=7)  # for whoever wants to see what was done
 _PRINTABLE = re.compile(r"[\t -~]*")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _KEY = re.compile(r'[!-+\--~]{1,255}|"[ !#-+\--~]{1,253}"')  # in double quotes, if the server wants it so
 _OF_THE_WIRE = {"httpx.TransportError", "httpx.HTTPStatusError", "requests.exceptions.RequestException"}
 
@@ -48,7 +49,8 @@ class Outbox:
     ``headers`` names more headers that may be stored. Credentials belong to the client that sends, and not into a file.
     An action that may have reached the server is sent again for ``resend_within``, which must be shorter than the
     server remembers keys; one that never reached it, for ``max_age``. Then it is given up, and left to a person.
-    With a *policy* that has ``server_honours_keys=False``, what may have reached the server is not sent again at all.
+    *policy* must name the same ``header`` as the transport of the client that sends, or that adds a second key. With
+    ``server_honours_keys=False``, what may have reached the server is not sent again at all.
     *wall* and *chance* are for tests.
     """
 
@@ -100,9 +102,13 @@ class Outbox:
                 )
             if not _PRINTABLE.fullmatch(value):
                 raise OutboxError(f"The header {name} contains a character that cannot be sent: use printable ASCII.")
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise OutboxError("The URL must be whole, such as https://api.example.com/orders.")
+        try:
+            parts = urlsplit(url)
+            is_whole = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        except ValueError:  # an IPv6 address that does not end, or a port that is none
+            is_whole = False
+        if not is_whole or _CONTROL.search(url):
+            raise OutboxError("The URL must be whole and valid, such as https://api.example.com/orders.")
         if parts.username is not None:
             raise OutboxError("The URL contains credentials: give them to the client that sends.")
         if not TOKEN.fullmatch(method):

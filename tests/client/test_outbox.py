@@ -118,6 +118,9 @@ def test_more_headers_are_stored_if_they_are_named(tmp_path):
     [
         ({"url": "/orders"}, "must be whole"),
         ({"url": "ftp://api.test/"}, "must be whole"),
+        ({"url": "http://[::1/"}, "must be whole"),
+        ({"url": "http://api.test:99999/"}, "must be whole"),
+        ({"url": "http://api.test/\x00"}, "must be whole"),
         ({"url": "https://me:secret@api.test/"}, "credentials"),
         ({"method": "PO ST"}, "not an HTTP method"),
         ({"json": 1, "content": b"1"}, "not both"),
@@ -281,7 +284,7 @@ def test_a_mistake_of_the_program_is_not_taken_for_trouble_on_the_wire(desk):
 
 
 def test_an_action_that_cannot_be_sent_does_not_keep_the_others_waiting_for_ever(desk):
-    desk.outbox.put("POST", "http://api.test/\x00")
+    desk.outbox.put("POST", f"http://api.test/{'long' * 20_000}")
     desk.put(2)
 
     with pytest.raises(httpx.InvalidURL):
