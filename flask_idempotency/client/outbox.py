@@ -231,7 +231,10 @@ class Outbox:
                 tried.add(action.id)
                 waiting += 1
             elif isinstance(said, Lost) or _is_refused(said):
-                self._file.give_up(action.id, **_told(said))
+                told = _told(said)
+                if action.sent_at is not None or _was_sent_before(result):
+                    told["reason"] += "; an attempt before that may have taken effect"
+                self._file.give_up(action.id, **told)
                 given_up += 1
             else:
                 if on_answer is not None:
@@ -294,6 +297,12 @@ def _may_have_run(result: Any, said: Reply | Lost) -> bool:
     if not isinstance(result, Exception):
         outcome = outcome_of(result)
     return may_have_run(said) if outcome is None else outcome.may_have_run
+
+
+def _was_sent_before(result: Any) -> bool:
+    """Say whether a transport of ours sent it more than once, and may have been heard."""
+    outcome = None if isinstance(result, Exception) else outcome_of(result)
+    return outcome is not None and outcome.attempts > 1 and outcome.may_have_run
 
 
 def _is_refused(said: Reply) -> bool:

@@ -331,6 +331,18 @@ def test_an_action_that_is_dropped_before_its_turn_is_not_sent(desk, monkeypatch
     assert desk.script.seen == []
 
 
+@pytest.mark.parametrize("policy", [ONCE, RetryPolicy(attempts=2)], ids=["in two passes", "in one"])
+def test_an_error_after_a_lost_answer_does_not_hide_that_it_may_have_taken_effect(desk, policy):
+    desk.put(1)
+    desk.told(LOST, Told(403))
+
+    for _ in range(2):
+        desk.send(policy, hurry=True)
+
+    assert desk.states() == ["given up"]
+    assert desk.outbox.browse()[0].reason == "the server answered 403; an attempt before that may have taken effect"
+
+
 # Age
 
 
