@@ -49,7 +49,9 @@ class _Action:
 
     def __init__(self, request: httpx.Request, policy: RetryPolicy, budget: Budget, around: Surroundings) -> None:
         # In the request itself: httpx copies its headers when it follows a redirect, and so the key stays the same.
-        key = request.headers.setdefault(policy.header, policy.make_key())
+        key = request.headers.get(policy.header, "").strip()
+        if not key:  # an empty one is none, to every server
+            key = request.headers[policy.header] = policy.make_key()
         self._request, self._policy = request, policy
         # httpx copies the extensions too, so the outcome at the address that redirected is known here.
         before = request.extensions.get("idempotency")

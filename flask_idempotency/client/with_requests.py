@@ -92,7 +92,9 @@ class Adapter(BaseAdapter):
         if not self._policy.is_action(method, is_keyed=self._policy.header in request.headers):
             return self._wrapped.send(request, stream=stream, timeout=timeout, **options)
         # In the request itself: requests copies its headers when it follows a redirect, and so the key stays the same.
-        key = _text(request.headers.setdefault(self._policy.header, self._policy.make_key()))
+        key = _text(request.headers.get(self._policy.header, "")).strip()
+        if not key:  # an empty one is none, to every server
+            key = request.headers[self._policy.header] = self._policy.make_key()
         body: Any = _held(request.body, self._policy.max_body)
         request.body = body
         if not isinstance(body, _Once):

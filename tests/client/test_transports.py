@@ -199,6 +199,15 @@ def test_retries_below_ours_are_refused_because_they_hide_what_was_sent(retries)
     Adapter(HTTPAdapter())
 
 
+def test_an_empty_key_is_none(open_world):
+    world = open_world(LOST, MADE)
+
+    world.send(headers={"Idempotency-Key": ""})
+
+    assert world.keys[0]
+    assert world.keys[0] == world.keys[1]
+
+
 def test_a_body_that_was_sent_once_does_not_follow_a_redirect_as_an_empty_one(open_world):
     world = open_world(Told(307, {"Location": "/elsewhere"}), MADE, max_body=5)
 
