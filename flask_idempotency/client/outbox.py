@@ -27,7 +27,12 @@ KEPT = timedelta(days=7)  # for whoever wants to see what was done
 _PRINTABLE = re.compile(r"[\t -~]*")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _KEY = re.compile(r'[!-+\--~]{1,255}|"[ !#-+\--~]{1,253}"')  # in double quotes, if the server wants it so
-_OF_THE_WIRE = {"httpx.TransportError", "httpx.HTTPStatusError", "requests.exceptions.RequestException"}
+_OF_THE_WIRE = {
+    "httpx.TransportError",
+    "httpx.HTTPStatusError",
+    "httpx.DecodingError",
+    "requests.exceptions.RequestException",
+}
 
 OnAnswer = Callable[[StoredAction, Any], object]
 

@@ -317,6 +317,16 @@ def test_a_client_that_raises_for_errors_has_them_read(desk):
         assert desk.outbox.send(client).given_up == 1
 
 
+def test_an_answer_that_cannot_be_decompressed_is_waited_for_again(desk):
+    desk.put(1)
+    server = httpx.MockTransport(
+        lambda request: httpx.Response(201, headers={"Content-Encoding": "gzip"}, stream=httpx.ByteStream(b"tea"))
+    )
+
+    with httpx.Client(transport=server) as client:
+        assert desk.outbox.send(client).waiting == 1
+
+
 def test_an_action_that_is_dropped_before_its_turn_is_not_sent(desk, monkeypatch):
     desk.put(1)
     begin_attempt = desk.outbox._file.begin_attempt
