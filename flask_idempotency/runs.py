@@ -219,9 +219,8 @@ class Run:
             raise ScopeUnknown from None
         id_ = run_id(scope, _key_of(self._key), namespace)
         content = Content(RUN, self._name.encode(), b"", JSON, "", self._payload())
-        return Reading(
-            Asked(id_, filed_under(scope, namespace), RUN, shown_path(content.path), fingerprint(content)), content
-        )
+        filed, shown = filed_under(scope, namespace), shown_path(content.path)
+        return Reading(Asked(id_, filed, RUN, shown, fingerprint(content), counts=False), content)
 
     def _payload(self) -> Raw | Custom:
         """Give what is compared of the arguments."""

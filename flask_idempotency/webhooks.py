@@ -1,7 +1,8 @@
 """Webhooks: an event's signature is checked before anything else, and the event's id is its key.
 
-The name of the sender is the scope, so two senders may use the same id. An event is what its id says: a delivery with
-the same id and another body, such as one with another count of attempts, is a repetition.
+The name of the sender is the scope, so two senders may use the same id; a user of that name shares nothing with it. An
+event is what its id says: a delivery with the same id and another body, such as one with another count of attempts, is
+a repetition. The same event at another endpoint is another piece of work.
 """
 
 import hmac
@@ -18,6 +19,7 @@ from typing import Any, TypeVar, cast
 from flask import Request, request
 from werkzeug.exceptions import Unauthorized
 
+from flask_idempotency.core.scope import EventSource
 from flask_idempotency.decorators import idempotent
 from flask_idempotency.errors import ConfigError, IdempotencyError
 from flask_idempotency.http.body import read_body
@@ -77,7 +79,7 @@ def receive(sender: Sender, **options: Any) -> Callable[[View], View]:
     protect = idempotent(
         **{
             "required": True,
-            "scope": lambda: sender.name,
+            "scope": lambda: EventSource(sender.name),
             "key": sender.event_id,
             "fingerprint": lambda _: b"event",  # the id is the key; the rest may differ from delivery to delivery
             "retention": sender.sends_again,

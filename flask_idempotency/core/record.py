@@ -1,6 +1,6 @@
 """The values that stores take and return: what was asked, the record, and the three answers to a claim."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from flask_idempotency.core.fingerprint import Fingerprint
@@ -20,6 +20,7 @@ class Asked:
     method: str
     path: str
     fingerprint: Fingerprint
+    counts: bool = field(default=True, compare=False)  # against the quota of its scope, which is a client's
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,6 +51,18 @@ def run_id(scope: Scope, key: Key, namespace: str = "") -> RecordId:
     return RecordId(sha256(frame(b"\x00run", *app, scope.encode(), key.encode("ascii"))).digest())
 
 
+class EventSource(str):
+    """The sender of a webhook, as a scope."""
+
+    __slots__ = ()
+
+
+def event_id(source: Scope, key: Key, endpoint: bytes, namespace: str = "") -> RecordId:
+    """Derive the id of an event: a user's request has another, and so has the same event at another endpoint."""
+    app = [namespace.encode("ascii")] if namespace else []
+    return RecordId(sha256(frame(b"\x00event", *app, source.encode(), key.encode("ascii"), endpoint)).digest())
+
+
 def filed_under(scope: Scope, namespace: str) -> Scope:
     """Give the scope as records bear it: callers of two apps that share a database may have the same name."""
     return Scope(f"{namespace}|{scope}") if namespace else scope

@@ -10,7 +10,7 @@ from flask_idempotency.core.fingerprint import RULES, Content, Custom, Fingerpri
 from flask_idempotency.core.framing import utf8
 from flask_idempotency.core.record import Asked
 from flask_idempotency.core.reference import reference_of
-from flask_idempotency.core.scope import filed_under, record_id, scope_of
+from flask_idempotency.core.scope import EventSource, event_id, filed_under, record_id, scope_of
 from flask_idempotency.errors import RequestRefused
 from flask_idempotency.http.body import FORMS, MULTIPART, read_body
 from flask_idempotency.http.dialects import KEY
@@ -63,15 +63,20 @@ def read(request: Request, policy: Policy, settings: Settings, caller: Callable[
         return None
     if policy.key is None:
         request.environ[KEY] = key
-    scope = scope_of(caller())
-    id_ = record_id(scope, key, settings.namespace)
+    principal = caller()
+    scope, is_event = scope_of(principal), isinstance(principal, EventSource)
+    if is_event:
+        id_ = event_id(scope, key, _path(request).encode("latin-1"), settings.namespace)
+    else:
+        id_ = record_id(scope, key, settings.namespace)
     try:
         content = content_of(request, policy, settings.max_body) if before is None else before
     except RequestRefused as refusal:
         refusal.reference = reference_of(id_)
         raise
-    filed = filed_under(scope, settings.namespace)
-    return Reading(Asked(id_, filed, content.method, shown_path(content.path), fingerprint(content)), content)
+    filed, shown = filed_under(scope, settings.namespace), shown_path(content.path)
+    asked = Asked(id_, filed, content.method, shown, fingerprint(content), counts=not is_event)
+    return Reading(asked, content)
 
 
 def endpoint_of(request: Request) -> tuple[str, str]:

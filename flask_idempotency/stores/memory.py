@@ -83,7 +83,7 @@ class MemoryStore:
             now, row = self._now(), self._live(asked.id)
             token = secrets.token_bytes(16)
             if row is None:
-                if self.quota is not None:
+                if self.quota is not None and asked.counts:
                     self.quota.check(*self._usage(asked.scope))
                 row = self._rows[asked.id] = _Row(asked, State.RUNNING, token, 1, now, now + lease)
                 if first is not None:

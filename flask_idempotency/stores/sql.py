@@ -249,7 +249,7 @@ class SqlStore(SqlFigures):
             "lease": self._from_duration(lease),
         }
         before = self.find(asked.id) if self.reads_first or asked.id in self._repeated else None
-        if before is None and counts and self.quota is not None:
+        if before is None and counts and asked.counts and self.quota is not None:
             before = self._find_unless_admitted(asked, self.quota)
         if before is None:
             verbs = ("claim",) if first is None else ("claim", "mark")

@@ -99,7 +99,7 @@ class SqlTransactionalStore(SqlStore):
 
     def _admitted(self, connection: Any, asked: Asked, found: Claim | Busy | Settled) -> Claim | Busy | Settled:
         """Give what was found at the entry; leave, and raise QuotaExceeded, if a new record would exceed the quota."""
-        if self.quota is None or not isinstance(found, Claim):
+        if self.quota is None or not asked.counts or not isinstance(found, Claim):
             return found
         assert isinstance(found.guard, Transaction), "this guard gives no other"
         if not found.guard.is_resumed:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from flask import Flask, request
 
-from flask_idempotency import Idempotency, scopes, webhooks
+from flask_idempotency import Idempotency, idempotent, scopes, webhooks
 from flask_idempotency.errors import ConfigError
 from tests.apps.shop import REPLAYED
 
@@ -29,10 +29,11 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> None:
 class Receiver:
     """An app that takes the events of one sender."""
 
-    def __init__(self, sender: webhooks.Sender, **options: Any) -> None:
+    def __init__(self, sender: webhooks.Sender, *, quota: dict[str, int] | None = None, **options: Any) -> None:
         self.app = Flask("receiver")
         self.app.config.update(IDEMPOTENCY_STORE="memory://", IDEMPOTENCY_MAX_BODY=1000, IDEMPOTENCY_HOUSEKEEPING=False)
-        Idempotency(self.app, scope=scopes.everyone)
+        self.app.config["IDEMPOTENCY_QUOTA"] = quota
+        self.idempotency = Idempotency(self.app, scope=scopes.everyone)
         self.seen: list[str] = []
         self.app.post("/events")(webhooks.receive(sender, **options)(self.view))
 
@@ -84,6 +85,40 @@ def test_an_event_of_stripe_takes_effect_once_also_with_another_signature_and_bo
     assert [answer.status_code for answer in answers] == [204, 204, 204]
     assert [REPLAYED in answer.headers for answer in answers] == [False, True, True]
     assert stripe.seen == ["charge.succeeded"]
+
+
+def test_the_same_event_takes_effect_at_each_endpoint_that_receives_it(stripe):
+    stripe.app.post("/accounting")(
+        webhooks.receive(webhooks.stripe(SECRET))(lambda: (stripe.seen.append("booked"), "")[1])
+    )
+    headers = {"Stripe-Signature": stripes()}
+    client = stripe.app.test_client()
+
+    answers = [client.post(path, json=EVENT, headers=headers) for path in ("/events", "/accounting") * 2]
+
+    assert [answer.status_code for answer in answers] == [204, 200, 204, 200]
+    assert stripe.seen == ["charge.succeeded", "booked"]
+
+
+def test_a_user_who_is_called_like_a_sender_can_take_no_event_away():
+    receiver = Receiver(webhooks.stripe(SECRET))
+    receiver.app.post("/orders")(idempotent(scope=lambda: "stripe")(lambda: ("", 201)))
+    order = receiver.app.test_client().post("/orders", headers={"Idempotency-Key": EVENT["id"]})
+
+    assert (order.status_code, receiver.post(Stripe_Signature=stripes()).status_code) == (201, 204)
+    assert receiver.seen == ["charge.succeeded"]
+
+
+def test_no_quota_refuses_an_event_or_a_run_for_their_scope_is_no_client():
+    receiver = Receiver(webhooks.stripe(SECRET), quota={"records": 1})
+    events = [{**EVENT, "id": f"evt_{number}"} for number in range(3)]
+
+    answers = [receiver.post(event, Stripe_Signature=stripes(event)) for event in events]
+    with receiver.app.app_context():
+        runs = [receiver.idempotency.run("billing", f"invoice-{number}", int) for number in range(3)]
+
+    assert [answer.status_code for answer in answers] == [204] * 3
+    assert runs == [0, 0, 0]
 
 
 def test_an_event_of_github_takes_effect_once(github):
