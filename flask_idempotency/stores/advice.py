@@ -22,8 +22,9 @@ class AdvisingStore(Protocol):
 
 
 def advice_of(store: Store) -> list[str]:
-    """Ask the store for its advice, if it has any."""
-    return store.advise() if isinstance(store, AdvisingStore) else []
+    """Ask the store for its advice, if it has any, whatever stands in front of it."""
+    inner = getattr(store, "inner", store)
+    return inner.advise() if isinstance(inner, AdvisingStore) else []
 
 
 def clock_advice(ask: Callable[[], datetime]) -> list[str]:

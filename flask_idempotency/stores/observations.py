@@ -11,7 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import astuple
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -168,8 +168,6 @@ def _open(path: Path) -> "Connection":
     """Open the file, with its table. One that another version has written is begun anew."""
     from sqlite3 import connect  # as above
 
-    with suppress(FileExistsError):
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))  # as the store's own; a journal follows it
     connection = connect(path, timeout=BUSY, isolation_level=None)
     try:
         if _version(connection) != VERSION:
