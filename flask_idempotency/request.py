@@ -316,9 +316,10 @@ def conclude(app: Flask, state: State, found: Exchange, attempt: Attempt, sent: 
             answer = take_down(policy, outcome, found.response, sent, state.settings.max_body)
             if found.trace is not None:
                 answer = with_trace(answer, found.trace)
+            recent, erasures = state.recent, state.recent.erasures
             attempt.complete(answer, late=partial(do_late, app, found.afterwards))
             if found.reading is not None and not app.testing:  # a test may drop its tables before the retry
-                state.recent.keep_given(found.reading.asked, attempt.claim, answer, policy.retention)
+                recent.keep_given(found.reading.asked, attempt.claim, answer, policy.retention, erasures=erasures)
         else:
             had_committed = attempt.has_committed
             attempt.release(commits=ending is Ending.COMMIT)

@@ -4,7 +4,7 @@ import json
 import logging
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
@@ -47,6 +47,16 @@ class Wanted:
         found = [record for record in found if _is_of_this_app(record)]
         if not found:
             raise NotFound(self._why_there_is_none())
+        return found
+
+    def find_all(self, store: Store) -> list[Record]:
+        """Look up the request and the run of that caller and key. Raises NotFound if there is neither."""
+        found = self.find(store)
+        if self.run is None or any(record.asked.id == self.run for record in found):
+            return found
+        run = replace(self, reference=reference_of(self.run), id=self.run, run=None)
+        with suppress(NotFound):
+            found += run.find(store)
         return found
 
     def _why_there_is_none(self) -> str:

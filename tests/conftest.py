@@ -114,7 +114,7 @@ def given_answers_are_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
 
     Servers do as in production; so do tests that override this fixture.
     """
-    monkeypatch.setattr(RecentReplays, "keep_given", lambda *_: None)
+    monkeypatch.setattr(RecentReplays, "keep_given", lambda *_, **__: None)
 
 
 @pytest.fixture(autouse=True)

@@ -16,10 +16,10 @@ from flask_idempotency.stores import Store
 _NO_CALLER = "--scope: the name of a caller has 1 to 255 characters."
 
 
-def find(wanted: Wanted) -> list[Record]:
-    """Look a request up. Raises ClickException if it has no record."""
+def find(wanted: Wanted, *, all_of_key: bool = False) -> list[Record]:
+    """Look a request up, and with *all_of_key* the run of the same key, too. Raises ClickException if there is none."""
     try:
-        return wanted.find(prepared_store())
+        return wanted.find_all(prepared_store()) if all_of_key else wanted.find(prepared_store())
     except NotFound as error:
         raise click.ClickException(str(error)) from None
 

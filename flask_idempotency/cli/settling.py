@@ -97,13 +97,16 @@ def forget(reference: str | None, scope: str | None, key: str | None, yes: bool,
     if reference is None and scope is not None and key is None:
         _forget_caller(scope, f"forgotten by {by}", yes=yes)
         return
-    (record, *_) = records = find(read_wanted(reference, scope, key))
-    if not any(each.state is State.FINISHED for each in records):
-        until = "resolve it first" if record.state is State.QUARANTINED else "try again when it has finished"
-        raise click.ClickException(f"This record is {record.state} and has no answer yet: {until}.")
+    records = find(read_wanted(reference, scope, key), all_of_key=True)
+    finished = [record for record in records if record.state is State.FINISHED]
+    if not finished:
+        state = records[0].state
+        until = "resolve it first" if state is State.QUARANTINED else "try again when it has finished"
+        raise click.ClickException(f"This record is {state} and has no answer yet: {until}.")
     if not yes:
         click.confirm("Erase this answer? Its retries get 410 from now on.", abort=True)
-    settling.forget(current_state().store, record, by)
+    for record in finished:
+        settling.forget(current_state().store, record, by)
     click.echo("The answer is erased: a retry gets 410, and never runs again.")
 
 

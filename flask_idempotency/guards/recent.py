@@ -28,6 +28,7 @@ class RecentReplays:
         self._lifetime = lifetime.total_seconds()
         self._read: Known = {}
         self._given: Known = {}
+        self.erasures = 0  # how often all was dropped
 
     def find(self, record: RecordId) -> Record | None:
         """Give a record that was read or stored a short time ago."""
@@ -42,12 +43,13 @@ class RecentReplays:
         """Remember a record that was read just now, if its answer is small and it does not expire soon."""
         self._keep(self._read, record, MOST, LARGEST)
 
-    def keep_given(self, asked: Asked, claim: Claim, answer: Answer, retention: timedelta) -> None:
+    def keep_given(self, asked: Asked, claim: Claim, answer: Answer, retention: timedelta, *, erasures: int) -> None:
         """Remember a record that this process has stored just now. Call it when that is certain.
 
-        A record in a test's transaction is not kept: nobody else sees it, and it is rolled back.
+        *erasures* is their number before it was stored: it may have been forgotten already. A record in a test's
+        transaction is not kept: nobody else sees it, and it is rolled back.
         """
-        if isinstance(claim.guard, Transaction) and claim.guard.is_within:
+        if erasures != self.erasures or (isinstance(claim.guard, Transaction) and claim.guard.is_within):
             return
         now = datetime.fromtimestamp(time(), UTC)  # the store's own may differ by less than MARGIN
         condition = Finished(claim.guard.token, answer, now + retention)
@@ -69,5 +71,6 @@ class RecentReplays:
 
     def clear(self) -> None:
         """Drop all: an answer was blanked. One that is being read meanwhile is kept for a lifetime at most."""
+        self.erasures += 1
         self._read.clear()
         self._given.clear()

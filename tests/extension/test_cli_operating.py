@@ -11,7 +11,7 @@ from flask import Flask, abort
 from flask_idempotency import Idempotency, scopes
 from flask_idempotency.core.lifecycle import State
 from flask_idempotency.core.snapshot import Snapshot
-from flask_idempotency.errors import ClaimLost, StoreUnavailable
+from flask_idempotency.errors import BodyNotKept, ClaimLost, StoreUnavailable
 from flask_idempotency.stores.memory import MemoryStore
 from tests.apps.shop import REFERENCE, Shop
 from tests.extension.test_cli import run
@@ -221,6 +221,18 @@ def test_forget_erases_an_answer_and_its_retries_get_410(shop, caplog):
     assert shop.n == 1
     assert re.fullmatch("forgotten by ada" + WHEN, record.reason)
     assert f"resolved: {known} was forgotten by ada" in caplog.messages
+
+
+def test_forget_by_caller_and_key_erases_the_result_of_a_run_with_that_key_too(shop):
+    shop.send()
+    with shop.app.app_context():
+        shop.idempotency.run("alice", "order-1", str)
+
+        run(shop, "forget", "--scope", "alice", "--key", "order-1", "--yes")
+
+        assert shop.send().status_code == 410
+        with pytest.raises(BodyNotKept):
+            shop.idempotency.run("alice", "order-1", str)
 
 
 @pytest.mark.parametrize(("answer", "erased"), [("n\n", False), ("y\n", True)], ids=["no", "yes"])

@@ -6,6 +6,7 @@ import pytest
 
 from flask_idempotency.errors import OutcomeUnknown
 from flask_idempotency.guards import recent
+from flask_idempotency.guards.lease import LeaseAttempt
 from flask_idempotency.guards.recent import LARGEST_GIVEN, MARGIN, MOST_GIVEN
 from tests.apps.shop import REPLAYED
 
@@ -88,6 +89,19 @@ def test_another_caller_gets_nothing_from_it(shop):
     shop.send(headers={"X-User": "bob"})
 
     assert shop.n == 2
+
+
+def test_what_is_forgotten_before_it_is_kept_here_is_not_kept(shop, monkeypatch):
+    store, complete = shop.app.extensions["idempotency"].store, LeaseAttempt.complete
+
+    def complete_and_forget(attempt, *args, **options):
+        complete(attempt, *args, **options)
+        store.forget(attempt.claim.id, "forgotten by ada")
+
+    monkeypatch.setattr(LeaseAttempt, "complete", complete_and_forget)
+    shop.send()
+
+    assert (shop.send().status_code, shop.n) == (410, 1)
 
 
 def test_what_was_deleted_is_noticed_within_the_setting(shop, sql, let_pass):
