@@ -218,15 +218,23 @@ def open_url(url: str | URL, is_apps_own: bool = False) -> SqliteStore | MemoryS
 
 def _make_durable(connection: sqlite3.Connection, _: object) -> None:
     """Switch to write-ahead logging, so that readers do not block, and flush every COMMIT to the disk."""
+    try:
+        _set_journal_mode(connection)
+        connection.execute("PRAGMA synchronous = FULL")
+    except BaseException:
+        connection.close()  # older versions of SQLAlchemy drop it open
+        raise
+
+
+def _set_journal_mode(connection: sqlite3.Connection) -> None:
     deadline = monotonic() + BUSY_TIMEOUT.total_seconds()
     while True:
         try:
             connection.execute("PRAGMA journal_mode = WAL")
-            break
+            return
         except sqlite3.OperationalError as error:
             if error.sqlite_errorname != "SQLITE_BUSY" or monotonic() > deadline:
                 raise
             # Another process creates the file at the same time. The line above does not wait for that; this does.
             connection.execute("BEGIN EXCLUSIVE")
             connection.execute("ROLLBACK")
-    connection.execute("PRAGMA synchronous = FULL")
