@@ -289,7 +289,6 @@ class Launcher:
         self._options = options
         self._children: list[Child] = []
         self._calls = 0  # to stop; the second kills
-        self._stop = threading.Event()
         for sig in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(sig, self._hear)
 
@@ -316,8 +315,7 @@ class Launcher:
         self._children.clear()
 
     def _hear(self, *_: object) -> None:
-        self._calls += 1
-        self._stop.set()
+        self._calls += 1  # no event is set: it may be waited for here, and its lock held
 
     def _do(self, name: str, what: str, command: list[str], environment: dict[str, str]) -> None:
         """Run a program until it ends."""
@@ -357,7 +355,9 @@ class Launcher:
                 )
 
     def _pause(self, seconds: float = 0.05) -> None:
-        if self._stop.wait(seconds):
+        if not self._calls:
+            threading.Event().wait(seconds)
+        if self._calls:
             raise Stopped
 
     def _places(self) -> list[str]:

@@ -7,7 +7,7 @@ often the job is repeated.
 
 import logging
 import signal
-from threading import Event
+from queue import Empty, SimpleQueue
 
 import click
 from flask import Blueprint
@@ -27,16 +27,25 @@ log = logging.getLogger("demo_shop.outbox")
 @click.option("--every", default=1.0, show_default=True, help="Seconds between two looks.")
 def run(watch: bool, every: float) -> None:
     """Do the jobs as they are committed."""
-    stop = Event()
+    calls: SimpleQueue[int] = SimpleQueue()  # to stop; an Event is not safe to set in a signal's handler
     if watch:
         for each in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(each, lambda *_: stop.set())
+            signal.signal(each, lambda number, _: calls.put(number))
     while True:
         done = do_jobs()
         if done:
             click.echo(f"{done} jobs done.")
-        if not watch or stop.wait(every):
+        if not watch or _is_called(calls, every):
             break
+
+
+def _is_called(calls: "SimpleQueue[int]", within: float) -> bool:
+    """Wait for a call to stop."""
+    try:
+        calls.get(timeout=within)
+    except Empty:
+        return False
+    return True
 
 
 def do_jobs(most: int = 50) -> int:

@@ -3,7 +3,7 @@
 import signal
 from collections import Counter
 from datetime import timedelta
-from threading import Event
+from queue import Empty, SimpleQueue
 
 import click
 from flask import current_app
@@ -29,26 +29,34 @@ def complete(watch: bool, every: int, after: int) -> None:
     Only for views with resumable=True; each request runs as the caller who sent it.
     """
     app = current_app._get_current_object()  # type: ignore[attr-defined]  # the documented way
-    stop = Event()
+    calls: SimpleQueue[int] = SimpleQueue()  # to stop; an Event is not safe to set in a signal's handler
     if watch:
         for each in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(each, lambda *_: stop.set())
+            signal.signal(each, lambda number, _: calls.put(number))
     tally: Counter[str] = Counter()
-    while not stop.is_set():
+    while True:
         try:
             for resumed in complete_abandoned(app, age=timedelta(seconds=after)):
                 tally[resumed.outcome] += 1
                 click.echo(f"{resumed.reference}  {resumed.method} {resumed.path}  {resumed.status}, {resumed.outcome}")
-                if stop.is_set():
+                if not calls.empty():
                     break
         except StoreUnavailable:
             if not watch:
                 raise
             click.echo("The store cannot be reached; trying again.", err=True)
-        if not watch:
+        if not watch or _is_called(calls, every):
             break
-        stop.wait(every)
     shown = ", ".join(f"{count} {outcome}" for outcome, count in sorted(tally.items()))
     click.echo(
         f"Resumed {tally.total()} request{'' if tally.total() == 1 else 's'}" + (f": {shown}." if tally else ".")
     )
+
+
+def _is_called(calls: "SimpleQueue[int]", within: float) -> bool:
+    """Wait for a call to stop."""
+    try:
+        calls.get(timeout=within)
+    except Empty:
+        return False
+    return True

@@ -8,6 +8,8 @@ import os
 import signal
 import socket
 import stat
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -18,6 +20,7 @@ from tests.demo_shop.demo import OWN, Demo
 from tests.fixtures.processes import eventually, free_port, is_gone
 
 PROGRAMS = ("shop", "gateway", "outbox")
+ROOT = Path(launcher.__file__).parents[1]
 
 
 def refused(demo: Demo) -> str:
@@ -308,3 +311,29 @@ def test_a_shop_that_never_gets_well_is_given_up(start_demo):
 
     assert "The shop gave no answer within 1 s." in said
     assert "The shop is open." not in said
+
+
+HEARD_WHILE_WAITING = """
+import os, signal, sys, threading
+from demo_shop.__main__ import Launcher, Stopped
+
+launcher = Launcher(None)
+
+def call_while_the_lock_is_held(frame, event, _):
+    if event == "call" and frame.f_code is threading.Condition.wait.__code__:
+        sys.settrace(None)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+sys.settrace(call_while_the_lock_is_held)
+try:
+    while True:
+        launcher._pause(0.01)
+except Stopped:
+    print("stopped")
+"""
+
+
+def test_a_call_to_stop_is_heard_in_the_middle_of_a_wait():
+    ended = subprocess.run([sys.executable, "-c", HEARD_WHILE_WAITING], cwd=ROOT, capture_output=True, timeout=20)
+
+    assert (ended.returncode, ended.stdout) == (0, b"stopped\n"), ended.stderr
