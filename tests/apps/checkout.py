@@ -329,6 +329,7 @@ def make_app(
     Times are seconds. `app.config["MEANWHILE"]`, if set, is called at every seam with its name.
     """
     app = Flask(__name__)
+    app.config["IDEMPOTENCY_REPLAY_CACHE"] = 0  # every retry asks the store, which tests cut and kill
     app.config.update({f"IDEMPOTENCY_{name}": value for name, value in settings.items()})
     app.config.update(SQLALCHEMY_DATABASE_URI=url, LEDGER=ledger, GATE=gate, MEANWHILE=None, STEPS=steps)
     app.config.update(GATEWAY=gateway_url, GATEWAY_TIMEOUT=gateway_timeout)

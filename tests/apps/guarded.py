@@ -31,6 +31,7 @@ def everyone() -> str:
 
 
 app = Flask(__name__)
+app.config["IDEMPOTENCY_REPLAY_CACHE"] = 0  # every retry asks the store, which tests cut and kill
 app.config.update({f"IDEMPOTENCY_{name}": value for name, value in json.loads(os.environ["GUARDED_SETTINGS"]).items()})
 
 

@@ -61,6 +61,7 @@ def place_order() -> Any:
 def make_app(url: str, *, ledger: Path | None = None, gate: int = 0, engine: Any = None, **settings: Any) -> Flask:
     """Make the app on a database; its tables must be there. Settings are the extension's, without their prefix."""
     app = Flask(__name__)
+    app.config["IDEMPOTENCY_REPLAY_CACHE"] = 0  # every retry asks the store, which tests cut and kill
     app.config.update({f"IDEMPOTENCY_{name}": value for name, value in settings.items()})
     app.config.update(SQLALCHEMY_DATABASE_URI=url, LEDGER=ledger, GATE=gate, MEANWHILE=None)
     app.config["SQLALCHEMY_ENGINE_OPTIONS"] = engine or {}
