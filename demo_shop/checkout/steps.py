@@ -51,7 +51,7 @@ def place_purchase(account: int, reference: str | None, product: int, quantity: 
 def mark_paid(placed: int, charge: dict[str, Any]) -> None:
     """Record the charge that the gateway has answered with, unless its event came first.
 
-    Only that is asked for. Whether an attempt has marked it before is what the phase knows, not this step.
+    This step does not check whether an earlier attempt has recorded it: its phase knows that.
     """
     order = _locked(placed)
     told = select(ChargeEvent.id).filter_by(order_id=order.id, charge=charge["id"])
@@ -60,7 +60,7 @@ def mark_paid(placed: int, charge: dict[str, Any]) -> None:
 
 
 def mark_paid_by_event(placed: int, charge: dict[str, Any]) -> None:
-    """Record a charge of which the gateway tells, unless it is recorded: it tells more than once."""
+    """Record the charge of an event, unless it is recorded already: the gateway sends each event more than once."""
     order = _locked(placed)
     known = select(Payment.id).filter_by(order_id=order.id, charge=charge["id"])
     if db.session.scalar(known.with_for_update()) is None:

@@ -10,6 +10,7 @@ import pytest
 from sqlalchemy import select
 
 from demo_shop import bank
+from demo_shop.checkout.steps import mark_paid
 from demo_shop.gateway import events
 from demo_shop.models import Order, Payment, db
 from tests.demo_shop.shopping import Shop, open_shop
@@ -100,6 +101,16 @@ def test_the_event_settles_an_order_whose_customer_never_came_back(shop, buy):
     assert tell(shop, charges[0]) == 204
 
     assert rows(shop) == (PAID, [("paid", charges[0]["id"])])
+
+
+def test_a_payment_that_is_marked_twice_is_there_twice_for_the_proof_must_see_a_missing_fence(shop, buy):
+    charged = buy()
+
+    with shop.app.app_context():
+        mark_paid(db.session.scalars(select(Order.id)).one(), charged)
+        db.session.commit()
+
+    assert rows(shop)[0]["payments"] == 2
 
 
 def test_an_event_that_comes_after_the_refund_does_not_take_it_back(shop, buy):
